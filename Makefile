@@ -1,0 +1,32 @@
+# Everything a reader of the README can call. `make demo` and `make test` work from a clean clone.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+
+.PHONY: setup demo test lint bench clean
+
+setup: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "evarl needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[brax,dev]'
+	@touch $@
+
+demo: setup
+	rm -rf runs/demo
+	$(RUN)/evarl train navigation --seeds 4 --updates 600 --out runs/demo
+
+test: setup
+	$(RUN)/python -m pytest
+
+lint: setup
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+bench: setup
+	$(RUN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis

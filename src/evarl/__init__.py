@@ -1,0 +1,50 @@
+"""Evaluation-aware reinforcement learning: policies that are good and can be evaluated accurately.
+
+>>> import evarl
+>>> evarl.make_world("navigation").horizon
+50
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evarl.agents.configuration import AgentConfig, PPOConfig
+    from evarl.learning.configuration import TrainConfig
+    from evarl.learning.presets import preset
+    from evarl.runs.run import Run
+    from evarl.runs.train import train
+    from evarl.worlds.registry import make_world, world_names
+
+_HOMES = {
+    "AgentConfig": "evarl.agents.configuration",
+    "PPOConfig": "evarl.agents.configuration",
+    "Run": "evarl.runs.run",
+    "TrainConfig": "evarl.learning.configuration",
+    "make_world": "evarl.worlds.registry",
+    "preset": "evarl.learning.presets",
+    "train": "evarl.runs.train",
+    "world_names": "evarl.worlds.registry",
+}
+"""Public names and where they live: JAX is imported when one that needs it is first used, so that help stays quick."""
+
+__all__ = [
+    "AgentConfig",
+    "PPOConfig",
+    "Run",
+    "TrainConfig",
+    "make_world",
+    "preset",
+    "train",
+    "world_names",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'evarl' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

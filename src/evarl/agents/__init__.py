@@ -1,0 +1,1 @@
+"""What acts and learns."""

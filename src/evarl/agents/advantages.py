@@ -1,0 +1,75 @@
+"""Returns and advantages of one batch, time first.
+
+A return has three different ends that are never confused. *Terminated*: the task ended, nothing follows. *Truncated*: the
+time limit was reached, and the critic says what would have followed. *Cut*: the batch ended in mid-episode, and again the
+critic says what would have followed.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def next_values(
+    value: Float[Array, "T N"],
+    last_value: Float[Array, " N"],
+    final_value: Float[Array, "K N"],
+    truncated: Bool[Array, "T N"],
+) -> Float[Array, "T N"]:
+    """V(s_{t+1}) for every step, where s_{t+1} is where the step led and not the start of the episode after it.
+
+    `last_value` belongs to the states at which the batch was cut, and `final_value[j, n]` to the state at which the j-th
+    truncated episode of environment n ran out of time. Steps that terminated get a value that must not be used.
+    """
+    following = jnp.concatenate([value[1:], last_value[None]])
+    slot = jnp.maximum(jnp.cumsum(truncated, axis=0) - 1, 0)
+    return jnp.where(truncated, jnp.take_along_axis(final_value, slot, axis=0), following)
+
+
+def generalised_advantages(
+    reward: Float[Array, "T N"],
+    value: Float[Array, "T N"],
+    next_value: Float[Array, "T N"],
+    terminated: Bool[Array, "T N"],
+    truncated: Bool[Array, "T N"],
+    discount: float,
+    gae_lambda: float,
+) -> Float[Array, "T N"]:
+    """A_t = δ_t + γλ A_{t+1} within an episode, with δ_t = r_t + γ (1 − terminated_t) V(s_{t+1}) − V(s_t)."""
+    delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+    decay = jnp.where(terminated | truncated, 0.0, discount * gae_lambda)
+
+    def backwards(advantage: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, decay = now
+        advantage = delta + decay * advantage
+        return advantage, advantage
+
+    _, advantages = jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
+    return advantages
+
+
+def returns_to_go(
+    reward: Float[Array, "T N"],
+    last_value: Float[Array, " N"],
+    terminated: Bool[Array, "T N"],
+    truncated: Bool[Array, "T N"],
+    discount: float,
+) -> Float[Array, "T N"]:
+    """G_t = r_t + γ G_{t+1} within an episode.
+
+    The return of a finite-horizon task ends at the time limit by definition; only an episode cut by the end of the batch
+    is continued, with `last_value`.
+    """
+
+    def backwards(following: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        reward, done = now
+        total = reward + discount * jnp.where(done, 0.0, following)
+        return total, total
+
+    _, returns = jax.lax.scan(backwards, last_value, (reward, terminated | truncated), reverse=True)
+    return returns
+
+
+def normalise(advantages: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Mean 0 and deviation 1 over the whole batch."""
+    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)

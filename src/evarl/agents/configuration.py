@@ -1,0 +1,73 @@
+"""Settings of an agent. Plain data, no JAX, so that `--help` stays quick."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from evarl.errors import InputError
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """What PPO has beyond A2C."""
+
+    epochs: int = 4
+    """Passes over each batch."""
+    minibatches: int = 4
+    """Gradient steps in one pass; must divide environments × steps."""
+    clip_range: float = 0.2
+    """How far the probability ratio may move before its gradient is cut."""
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work."""
+        for name in ("epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise InputError(f"agent.ppo.{name}: {getattr(self, name)} is not allowed; want at least 1")
+        if not self.clip_range > 0:
+            raise InputError(f"agent.ppo.clip-range: {self.clip_range} is not allowed; want a number above 0")
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """An actor and a critic, two separate networks, and how they learn."""
+
+    algorithm: Literal["a2c", "ppo"] = "a2c"
+    """One gradient step per batch (a2c), or several clipped ones (ppo)."""
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of actor and critic."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Non-linearity of the hidden layers."""
+    actor_learning_rate: float = 5e-4
+    """Adam step size of the actor."""
+    critic_learning_rate: float = 1e-3
+    """Adam step size of the critic."""
+    anneal_learning_rates: bool = False
+    """Let both learning rates fall linearly to zero over the run."""
+    gae_lambda: float = 0.95
+    """λ of generalised advantage estimation: 0 trusts the critic, 1 the returns."""
+    entropy_coefficient: float = 0.01
+    """Weight of the entropy bonus."""
+    max_gradient_norm: float = 0.5
+    """Gradients of actor and critic are each scaled down to this norm."""
+    normalise_advantages: bool = True
+    """Shift and scale the advantages of each batch (PPO: of each minibatch) to mean 0 and deviation 1."""
+    normalise_observations: bool = False
+    """Standardise observations by running statistics, which are saved with the policy."""
+    scale_rewards: bool = False
+    """Divide rewards by the running deviation of the discounted return, inside the losses only."""
+    truncation: Literal["bootstrap", "as-termination"] = "bootstrap"
+    """At a time limit, go on with the critic's value, or take the limit for an end as many implementations do."""
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    """Used when the algorithm is ppo."""
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work."""
+        if not self.hidden_sizes or min(self.hidden_sizes) < 1:
+            raise InputError(f"agent.hidden-sizes: {self.hidden_sizes} is not allowed; want widths of at least 1")
+        for name in ("actor_learning_rate", "critic_learning_rate", "max_gradient_norm"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"agent.{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want above 0")
+        if not self.entropy_coefficient >= 0:
+            raise InputError(f"agent.entropy-coefficient: {self.entropy_coefficient} is not allowed; want 0 or more")
+        if not 0 <= self.gae_lambda <= 1:
+            raise InputError(f"agent.gae-lambda: {self.gae_lambda} is not allowed; want a number from 0 to 1")
+        self.ppo.validate()

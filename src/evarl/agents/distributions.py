@@ -1,0 +1,85 @@
+"""Distributions over actions: categorical and diagonal Gaussian, batched over any leading axes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evarl.worlds.spaces import Box, Discrete, Space
+from evarl.worlds.world import Key
+
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+class Categorical(struct.PyTreeNode):
+    """p(a) ∝ exp(logits_a)."""
+
+    logits: Float[Array, "*batch actions"]
+
+    def sample(self, key: Key) -> Int[Array, "*batch"]:
+        """Draw one action for each row."""
+        return jax.random.categorical(key, self.logits)
+
+    def log_prob(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
+        """Log p(a)."""
+        return jnp.take_along_axis(jax.nn.log_softmax(self.logits), action[..., None], axis=-1)[..., 0]
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """− Σ_a p(a) log p(a)."""
+        log_probabilities = jax.nn.log_softmax(self.logits)
+        return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities, axis=-1)
+
+    def mode(self) -> Int[Array, "*batch"]:
+        """The likeliest action."""
+        return jnp.argmax(self.logits, axis=-1)
+
+
+class DiagonalGaussian(struct.PyTreeNode):
+    """Independent normal distributions, one for each coordinate of the action."""
+
+    mean: Float[Array, "*batch actions"]
+    log_deviation: Float[Array, "*batch actions"]
+
+    def sample(self, key: Key) -> Float[Array, "*batch actions"]:
+        """Draw one action for each row."""
+        return self.mean + jnp.exp(self.log_deviation) * jax.random.normal(key, self.mean.shape)
+
+    def log_prob(self, action: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
+        """Log density."""
+        standardised = (action - self.mean) * jnp.exp(-self.log_deviation)
+        return jnp.sum(-0.5 * standardised**2 - self.log_deviation - 0.5 * LOG_2PI, axis=-1)
+
+    def entropy(self) -> Float[Array, "*batch"]:
+        """½ Σ log(2πe σ²)."""
+        return jnp.sum(self.log_deviation + 0.5 * (1.0 + LOG_2PI), axis=-1)
+
+    def mode(self) -> Float[Array, "*batch actions"]:
+        """The mean."""
+        return self.mean
+
+
+Distribution = Categorical | DiagonalGaussian
+
+
+def world_action(space: Space, action: Array) -> Array:
+    """What the world is given for an action of the policy.
+
+    A policy with continuous actions works in units in which the bounds are −1 and 1 (unbounded coordinates keep their
+    own units). Its action is clipped there and then scaled; likelihoods are always those of the unclipped action.
+    """
+    if isinstance(space, Discrete):
+        return action
+    low, high = space.bounds()
+    bounded = np.isfinite(low) & np.isfinite(high)
+    centre = np.where(bounded, (np.where(bounded, high, 0) + np.where(bounded, low, 0)) / 2, 0).astype(np.float32)
+    reach = np.where(bounded, (np.where(bounded, high, 1) - np.where(bounded, low, -1)) / 2, 1).astype(np.float32)
+    limit = np.where(bounded, 1.0, np.inf).astype(np.float32)
+    lead = (1,) * (action.ndim - 1)
+    clip, shift, scale = (jnp.asarray(x.reshape(*lead, -1)) for x in (limit, centre, reach))
+    return (shift + scale * jnp.clip(action, -clip, clip)).reshape(*action.shape[:-1], *space.shape)
+
+
+def action_size(space: Space) -> int:
+    """Number of outputs an actor needs: one for each action, or one for each coordinate."""
+    return space.size if isinstance(space, Box) else space.n

@@ -1,0 +1,27 @@
+"""The experience an agent learns from: the same type whether it came from a JAX world or from the host."""
+
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+
+class Trajectory(struct.PyTreeNode):
+    """T steps of N environments, time first. Episodes follow each other within an environment."""
+
+    observation: Array
+    """[T, N, ...] what the policy saw before acting."""
+    action: Array
+    """[T, N, ...] what the policy did, in the policy's own units."""
+    log_prob: Float[Array, "T N"]
+    """log-probability of that action when it was taken."""
+    reward: Float[Array, "T N"]
+    terminated: Bool[Array, "T N"]
+    truncated: Bool[Array, "T N"]
+    final_observation: Array
+    """[K, N, ...] what was seen when the j-th truncated episode of an environment ran out of time."""
+    last_observation: Array
+    """[N, ...] what was seen where the batch was cut."""
+
+    @property
+    def done(self) -> Bool[Array, "T N"]:
+        """Whether an episode ended with this step, for either reason."""
+        return self.terminated | self.truncated

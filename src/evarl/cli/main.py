@@ -1,0 +1,54 @@
+"""The `evarl` command: finds the sub-command, and turns every foreseen error into one line and exit code 2."""
+
+import importlib
+import sys
+from importlib.metadata import version
+
+from evarl.errors import EvarlError, unknown_name
+
+COMMANDS = {
+    "train": "train a policy and keep the run in a directory",
+    "worlds": "list the worlds with their spaces, horizon and discount",
+}
+"""Each is a module of this folder with a function `run(arguments)`."""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(arguments: list[str]) -> int:
+    """Run a command and return its exit code."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if arguments[0] == "--version":
+        print(f"evarl {version('evarl')}")
+        return 0
+    try:
+        if arguments[0] not in COMMANDS:
+            raise unknown_name("command", arguments[0], COMMANDS)
+        importlib.import_module(f"evarl.cli.{arguments[0]}").run(arguments[1:])
+    except EvarlError as error:
+        print(f"evarl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as error:
+        print(f"evarl: {error}" if str(error) else "evarl: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _help() -> str:
+    lines = [f"  {name:<8} {text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Evaluation-aware reinforcement learning: train policies that are good and can be evaluated accurately.",
+            "",
+            "usage: evarl COMMAND …    (evarl COMMAND --help tells more)",
+            "",
+            *lines,
+            "",
+            "example: evarl train navigation --seeds 4 --updates 200",
+        ]
+    )

@@ -1,0 +1,61 @@
+"""`evarl train PRESET`: train a policy and keep the run in a directory."""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import tyro
+
+from evarl.cli.parsing import parse
+from evarl.learning.configuration import TrainConfig
+from evarl.learning.presets import PRESETS, preset
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a policy and keep the run in a directory: configuration, metrics, events, checkpoints, final policies."""
+
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    out: str | None = None
+    """Run directory; by default a new one under runs/, named after the world and the configuration."""
+    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Go on with the run in --out where it stopped, or start it if there is none."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object as the last line of standard output."""
+    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Show no progress."""
+    checkpoint_seconds: float = 30.0
+    """Time between two checkpoints."""
+    memory_gib: float | None = None
+    """Memory the run may plan for; by default most of what is free. Seeds are split into groups that fit."""
+
+
+def run(arguments: list[str]) -> None:
+    """Parse the arguments, train, and say where the results are."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        for name, build in PRESETS.items():
+            print(f"  {name:<12} {build.__doc__}")
+        print("\nThe settings below can be given after any preset; the values shown are those of navigation.\n")
+        parse(Train, ["--help"], "evarl train PRESET", Train(preset("navigation")))
+    settings = preset(arguments[0])
+    command = parse(Train, arguments[1:], f"evarl train {arguments[0]}", Train(settings))
+
+    from evarl.runs.train import train  # imports JAX
+
+    result = train(
+        command.config,
+        out=command.out,
+        resume=command.resume,
+        quiet=command.quiet,
+        checkpoint_seconds=command.checkpoint_seconds,
+        memory_gib=command.memory_gib,
+    )
+    summary = {"run": str(result.path)} | result.summary
+    if command.json:
+        print(json.dumps(summary))
+        return
+    error = summary["return_standard_error"]
+    spread = "" if error is None else f" ± {error:.3f}"
+    print(f"return {summary['return']:.3f}{spread} over the last tenth of {summary['updates']} updates")
+    print(f"results in {result.path}", file=sys.stdout)

@@ -1,0 +1,31 @@
+"""`evarl worlds`: list the worlds."""
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from evarl.cli.parsing import parse
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """List the worlds with their spaces, horizon and discount. Any Gymnasium environment can be named as well."""
+
+
+def run(arguments: list[str]) -> None:
+    """Print the table."""
+    parse(Worlds, arguments, "evarl worlds", Worlds())
+
+    from evarl.worlds.registry import make_world, world_names  # imports JAX
+
+    table = Table("world", "observations", "actions", "horizon", "discount", box=None)
+    for name in world_names():
+        world = make_world(name)
+        table.add_row(
+            name, str(world.observation_space), str(world.action_space), str(world.horizon), str(world.discount)
+        )
+    Console(soft_wrap=True).print(table)
+    print(
+        "\nalso: tabular/FILE.npz, brax/NAME:BACKEND, gymnasium/ID for any Gymnasium environment with Box or Discrete spaces"
+    )

@@ -1,0 +1,102 @@
+"""Everything that determines the numbers of a run. Plain data, no JAX; its hash names the run."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from evarl.agents.configuration import AgentConfig
+from evarl.errors import InputError
+
+MAX_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What is trained, where, how long and from which seeds."""
+
+    world: str = "navigation"
+    """Where the policy acts; `evarl worlds` lists the names."""
+    horizon: int | None = None
+    """Time limit of an episode in steps; the world's own when not given."""
+    discount: float = 0.99
+    """Discount γ of the deployment value."""
+    environments: int = 8
+    """Environments that run side by side."""
+    steps: int = 200
+    """Steps in each environment per update."""
+    updates: int = 1000
+    """Length of the run in policy updates."""
+    seed: int = 0
+    """First seed."""
+    seeds: int = 1
+    """Number of seeds, counted up from the first, trained as one vectorised program."""
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    """The agent's settings."""
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work, with one line that says what is wrong and what is allowed."""
+        for name in ("environments", "steps", "updates", "seeds"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}: {getattr(self, name)} is not allowed; want a whole number, at least 1")
+        if self.horizon is not None and self.horizon < 1:
+            raise InputError(f"horizon: {self.horizon} is not allowed; want a whole number, at least 1")
+        if not 0 <= self.discount <= 1:
+            raise InputError(f"discount: {self.discount} is not allowed; want a number from 0 to 1")
+        if self.seed < 0 or self.seed + self.seeds - 1 > MAX_SEED:
+            last = self.seed + self.seeds - 1
+            raise InputError(f"seed: seeds {self.seed} to {last} are not allowed; want them between 0 and {MAX_SEED}")
+        self.agent.validate()
+        batch, minibatches = self.environments * self.steps, self.agent.ppo.minibatches
+        if self.agent.algorithm == "ppo" and batch % minibatches:
+            raise InputError(
+                f"agent.ppo.minibatches: {minibatches} does not divide the batch of "
+                f"{self.environments} environments × {self.steps} steps = {batch}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    def hash(self) -> str:
+        """Eight hexadecimal digits that change with every field."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def from_dict(kind: type, data: Any, path: str = "") -> Any:
+    """Read a configuration dataclass back from plain data, refusing unknown, missing or ill-typed fields."""
+    if not isinstance(data, dict):
+        raise InputError(f"{path or 'configuration'}: want a table of settings, got {data!r}")
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    if fields.keys() != data.keys():
+        odd = sorted(fields.keys() ^ data.keys())
+        raise InputError(f"{path or 'configuration'}: fields {odd} are missing or unknown to this version")
+    values = {}
+    for name, value in data.items():
+        factory = fields[name].default_factory
+        default = fields[name].default if isinstance(factory, dataclasses._MISSING_TYPE) else factory()
+        label = f"{path}.{name}".lstrip(".")
+        if dataclasses.is_dataclass(default):
+            values[name] = from_dict(type(default), value, label)
+        elif isinstance(default, tuple):
+            values[name] = tuple(value)
+        elif default is not None and not isinstance(
+            value, (int, float) if isinstance(default, float) else type(default)
+        ):
+            raise InputError(f"{label}: {value!r} is not allowed; want something like {default!r}")
+        else:
+            values[name] = value
+    return kind(**values)
+
+
+def differences(one: dict[str, Any], other: dict[str, Any], path: str = "") -> list[str]:
+    """The fields in which two configurations differ, as `field: a ≠ b`."""
+    found = []
+    for name in sorted(one.keys() | other.keys()):
+        a, b, label = one.get(name), other.get(name), f"{path}.{name}".lstrip(".")
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += differences(a, b, label)
+        elif a != b:
+            found.append(f"{label}: {a!r} ≠ {b!r}")
+    return found

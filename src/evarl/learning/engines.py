@@ -1,0 +1,122 @@
+"""Many updates of several seeds at a time, for the host to log, save and show progress in between."""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from evarl.agents.distributions import world_action
+from evarl.learning.learner import Learner, LearnerState, Metrics
+from evarl.rollouts.host import HostStates
+from evarl.rollouts.host import collect as collect_on_host
+from evarl.worlds.world import HostWorld, Key
+
+CAPACITY = 256
+"""Updates in one call at the most. How many of them are run is an argument of the compiled program, not a part of it:
+whatever the host asks for, it is the same machine code that computes an update, so the numbers cannot depend on it."""
+
+
+class Engine(Protocol):
+    """Runs updates of a group of seeds."""
+
+    template: LearnerState
+    """Shapes and dtypes of its state."""
+
+    def init(self, seeds: list[int]) -> LearnerState:
+        """Fresh states, stacked over seeds."""
+
+    def advance(self, state: LearnerState, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
+        """Run `count` updates; metrics are [count, seeds]."""
+
+
+class CompiledEngine:
+    """JAX worlds: seeds are vmapped and updates looped inside one compiled program."""
+
+    def __init__(self, learner: Learner, seeds: int):
+        self.learner = learner
+        template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
+        self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), template)
+        program = jax.jit(self._advance, donate_argnums=0)
+        self._compiled = program.lower(self.template, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+
+    def memory(self) -> int:
+        """Bytes the program needs, from the compiler's own plan of its buffers."""
+        plan: Any = self._compiled.memory_analysis()
+        kept = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+        return int(kept + plan.temp_size_in_bytes)
+
+    def init(self, seeds: list[int]) -> LearnerState:
+        """Seed by seed and stacked afterwards: batched orthogonal initialisation can hang on a CPU."""
+        init = jax.jit(self.learner.init)
+        states = [init(jax.random.PRNGKey(seed)) for seed in seeds]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+    def advance(self, state: LearnerState, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
+        """Run at most CAPACITY updates; the given state is used up."""
+        state, metrics = self._compiled(state, jnp.asarray(count, jnp.int32))
+        return state, {name: np.asarray(x)[:count] for name, x in metrics.items()}
+
+    def _advance(self, state: LearnerState, count: Array) -> tuple[LearnerState, Metrics]:
+        update = jax.vmap(self.learner.update)
+        shapes = jax.eval_shape(update, state)[1]
+        rows = jax.tree.map(lambda x: jnp.zeros((CAPACITY, *x.shape), x.dtype), shapes)
+
+        def body(index: Array, carry: tuple[LearnerState, Metrics]) -> tuple[LearnerState, Metrics]:
+            state, rows = carry
+            state, metrics = update(state)
+            return state, jax.tree.map(lambda table, row: table.at[index].set(row), rows, metrics)
+
+        return jax.lax.fori_loop(0, count, body, (state, rows))
+
+
+class HostEngine:
+    """Host worlds: one seed, a Python loop around the environments, and the same compiled learning."""
+
+    def __init__(self, learner: Learner):
+        assert isinstance(learner.world, HostWorld)
+        self.learner = learner
+        template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
+        self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), template)
+        self._learn = jax.jit(learner.learn, donate_argnums=0)
+        self._act = jax.jit(self._act_in_world)
+        self._states: HostStates | None = None
+        self._seed = 0
+
+    def init(self, seeds: list[int]) -> LearnerState:
+        """One seed at a time."""
+        (self._seed,) = seeds
+        self._states = None
+        state = jax.jit(self.learner.init)(jax.random.PRNGKey(self._seed))
+        return jax.tree.map(lambda leaf: leaf[None], state)
+
+    def advance(self, state: LearnerState, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
+        """Run `count` updates."""
+        state = jax.tree.map(lambda leaf: leaf[0], state)
+        states = self._environments(np.asarray(state.worlds))
+        rows: list[dict[str, Any]] = []
+        for _ in range(count):
+            key, collect_key, learn_key = jax.random.split(state.key, 3)
+            keys = iter(jax.random.split(collect_key, self.learner.config.steps))
+
+            def act(observation: np.ndarray, state: LearnerState = state, keys: Any = keys) -> Any:
+                return jax.device_get(self._act(state.agent.policy, next(keys), observation))
+
+            trajectory = collect_on_host(act, states, self.learner.config.steps)
+            state = state.replace(key=key, worlds=jnp.asarray(states.episodes, jnp.int32))
+            state, metrics = self._learn(state, learn_key, trajectory)
+            rows.append(metrics)
+        columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
+        return jax.tree.map(lambda leaf: leaf[None], state), columns
+
+    def _environments(self, episodes: np.ndarray) -> HostStates:
+        if self._states is None:
+            assert isinstance(self.learner.world, HostWorld)
+            opened = self.learner.world.open(self.learner.config.environments)
+            self._states = HostStates.begin(opened, self._seed, episodes)
+        return self._states
+
+    def _act_in_world(self, policy: Any, key: Key, observation: Array) -> tuple[Array, Array, Array]:
+        action, log_prob = self.learner.agent.act(policy, key, observation)
+        return action, log_prob, world_action(self.learner.agent.action_space, action)

@@ -1,0 +1,78 @@
+"""The paper's settings, one function for each family of worlds. Where the paper is silent, PureJaxRL's defaults are used."""
+
+from collections.abc import Callable
+
+from evarl.agents.configuration import AgentConfig, PPOConfig
+from evarl.errors import unknown_name
+from evarl.learning.configuration import TrainConfig
+
+
+def navigation() -> TrainConfig:
+    """2-D navigation (the paper's table of the dynamics mismatch experiment)."""
+    return TrainConfig(
+        world="navigation",
+        environments=8,
+        steps=200,
+        updates=1000,
+        agent=AgentConfig(
+            hidden_sizes=(64, 64),
+            activation="tanh",
+            actor_learning_rate=5e-4,
+            critic_learning_rate=1e-3,
+            entropy_coefficient=0.01,
+        ),
+    )
+
+
+def minatar() -> TrainConfig:
+    """MinAtar games (10M steps; values over 200 steps)."""
+    return TrainConfig(
+        world="gymnax/Asterix-MinAtar",
+        horizon=200,
+        environments=64,
+        steps=100,
+        updates=1563,
+        agent=AgentConfig(
+            hidden_sizes=(64, 64),
+            activation="relu",
+            actor_learning_rate=5e-3,
+            critic_learning_rate=5e-3,
+            anneal_learning_rates=True,
+            entropy_coefficient=0.01,
+            ppo=PPOConfig(epochs=4, minibatches=8),
+        ),
+    )
+
+
+def brax() -> TrainConfig:
+    """Brax robots (20M steps; values over 1 000 steps)."""
+    return TrainConfig(
+        world="brax/halfcheetah",
+        environments=2048,
+        steps=10,
+        updates=977,
+        agent=AgentConfig(
+            hidden_sizes=(256, 256),
+            activation="tanh",
+            actor_learning_rate=3e-4,
+            critic_learning_rate=3e-4,
+            entropy_coefficient=0.0,
+            normalise_observations=True,
+            scale_rewards=True,
+            ppo=PPOConfig(epochs=4, minibatches=32),
+        ),
+    )
+
+
+PRESETS: dict[str, Callable[[], TrainConfig]] = {"navigation": navigation, "minatar": minatar, "brax": brax}
+
+
+def preset(name: str) -> TrainConfig:
+    """The settings called `name`.
+
+    >>> preset("minatar").environments
+    64
+    """
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    return PRESETS[name]()

@@ -1,0 +1,59 @@
+"""What is known of the episodes in a batch: their returns and lengths, and where they ran out of time."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+
+class EpisodeClock(struct.PyTreeNode):
+    """Running sums of the episodes under way, one entry for each environment."""
+
+    total: Float[Array, " N"]
+    discounted: Float[Array, " N"]
+    length: Int[Array, " N"]
+
+    @classmethod
+    def create(cls, environments: int) -> "EpisodeClock":
+        """All environments at the start of an episode."""
+        return cls(jnp.zeros(environments), jnp.zeros(environments), jnp.zeros(environments, jnp.int32))
+
+
+def episode_statistics(
+    clock: EpisodeClock, reward: Float[Array, "T N"], done: Bool[Array, "T N"], discount: float
+) -> tuple[EpisodeClock, dict[str, Array]]:
+    """Mean return, discounted return and length of the episodes that finished in this batch; NaN when none did."""
+
+    def advance(clock: EpisodeClock, now: tuple[Array, Array]) -> tuple[EpisodeClock, EpisodeClock]:
+        reward, done = now
+        finished = EpisodeClock(
+            clock.total + reward,
+            clock.discounted + discount ** clock.length.astype(jnp.float32) * reward,
+            clock.length + 1,
+        )
+        return jax.tree.map(lambda x: jnp.where(done, jnp.zeros_like(x), x), finished), finished
+
+    clock, reached = jax.lax.scan(advance, clock, (reward, done))
+    episodes = jnp.sum(done)
+
+    def mean(x: Array) -> Array:
+        return jnp.sum(jnp.where(done, x.astype(jnp.float32), 0.0)) / episodes.astype(jnp.float32)
+
+    return clock, {
+        "episodes": episodes,
+        "return": mean(reached.total),
+        "discounted_return": mean(reached.discounted),
+        "episode_length": mean(reached.length),
+    }
+
+
+def final_slots(steps: int, horizon: int) -> int:
+    """How many episodes of one environment can run out of time within a batch: each lasts exactly `horizon` steps."""
+    return 1 + (steps - 1) // horizon
+
+
+def record_final(buffer: Array, count: Int[Array, " N"], truncated: Bool[Array, " N"], observation: Array) -> Array:
+    """Write the observations of environments that just ran out of time into their next free slot of [K, N, ...]."""
+    slots = jnp.arange(buffer.shape[0], dtype=count.dtype)
+    write = (slots[:, None] == count[None]) & truncated[None]
+    return jnp.where(write.reshape(*write.shape, *(1,) * (observation.ndim - 1)), observation[None], buffer)

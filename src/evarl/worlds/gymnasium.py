@@ -1,0 +1,173 @@
+"""Gymnasium's worlds, which run in Python on the host: `gymnasium/CartPole-v1`, `gymnasium/module:Name-v0`."""
+
+import difflib
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from evarl.errors import InputError, unknown_name
+from evarl.worlds.spaces import Box, Discrete, Space
+from evarl.worlds.third_party import as_box
+from evarl.worlds.world import HostEnvironments, HostStep, HostWorld
+
+LISTED = (
+    "CartPole-v1",
+    "Pendulum-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "FrozenLake-v1",
+    "FrozenLake8x8-v1",
+    "Taxi-v4",
+)
+"""Those that come with Gymnasium, need nothing else and have a time limit. Any other id can be named as well."""
+
+
+@dataclass(frozen=True, eq=False)
+class GymnasiumWorld(HostWorld):
+    """A Gymnasium environment with Box or Discrete spaces. Discrete observations are shown one-hot, floats as float32."""
+
+    name: str
+    identifier: str
+    """The id in Gymnasium's registry."""
+    observation_space: Box
+    action_space: Space
+    horizon: int
+    discount: float = 0.99
+
+    def open(self, count: int) -> "GymnasiumEnvironments":
+        """Create `count` environments."""
+        return GymnasiumEnvironments(self, count)
+
+
+class GymnasiumEnvironments(HostEnvironments):
+    """Environments without Gymnasium's time limit: each has a clock of ours, and none resets itself."""
+
+    def __init__(self, world: GymnasiumWorld, count: int) -> None:
+        self._world = world
+        self._environments = [_create(world.name, world.identifier) for _ in range(count)]
+        self._elapsed: list[int | None] = [None] * count  # None: no episode is under way
+
+    def reset(self, index: int, seed: int, options: dict[str, Any] | None = None) -> np.ndarray:
+        """Begin an episode; its course is a function of the seed, the options and the actions."""
+        environment = self._environments[index]
+        observation, _ = environment.reset(seed=int(seed), options=options)
+        self._elapsed[index] = 0
+        return _shown(environment.observation_space, observation)
+
+    def step(self, action: np.ndarray) -> HostStep:
+        """Move every environment by one step.
+
+        An environment that was not reset since its episode ended is an error: Gymnasium would step on regardless and
+        return numbers that belong to no episode.
+        """
+        if None in self._elapsed:
+            raise InputError(
+                f"{self._world.name}: environment {self._elapsed.index(None)} has no episode under way, it has ended or "
+                "never begun; reset it before the next step"
+            )
+        steps = [self._step_one(index, action[index]) for index in range(len(self._environments))]
+        observation, reward, terminated, truncated = zip(*steps, strict=True)
+        return HostStep(
+            np.stack(observation), np.array(reward, np.float32), np.array(terminated, bool), np.array(truncated, bool)
+        )
+
+    def close(self) -> None:
+        """Close every environment."""
+        for environment in self._environments:
+            environment.close()
+
+    def _step_one(self, index: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
+        """One environment: `truncated` is our horizon, or a limit that the environment keeps on its own."""
+        environment = self._environments[index]
+        taken = _taken(environment.action_space, action)
+        observation, reward, terminated, stopped, _ = environment.step(taken)
+        elapsed = (self._elapsed[index] or 0) + 1
+        truncated = (bool(stopped) or elapsed >= self._world.horizon) and not terminated
+        self._elapsed[index] = None if terminated or truncated else elapsed
+        return _shown(environment.observation_space, observation), float(reward), bool(terminated), truncated
+
+
+def names() -> list[str]:
+    """Worlds of this family that run wherever Gymnasium does."""
+    return [f"gymnasium/{identifier}" for identifier in LISTED]
+
+
+def make(name: str, horizon: int | None, discount: float | None) -> GymnasiumWorld:
+    """Describe one of Gymnasium's worlds; the horizon is its registered limit unless given."""
+    identifier = name.removeprefix("gymnasium/")
+    limit = _registered(name, identifier).max_episode_steps
+    if horizon is None and limit is None:
+        raise InputError(f"world: '{name}' has no time limit of its own; give --horizon")
+    probe = _create(name, identifier)
+    shown, taken = probe.observation_space, probe.action_space
+    probe.close()
+    for role, space in (("observation", shown), ("action", taken)):
+        if not isinstance(space, spaces.Box | spaces.Discrete):
+            told = " ".join(str(space).split())
+            raise InputError(f"world: '{name}' has the {role} space {told}, not supported; want Box or Discrete")
+    return GymnasiumWorld(
+        name=name,
+        identifier=identifier,
+        observation_space=_observation_space(shown),
+        action_space=_action_space(taken),
+        horizon=horizon or limit,
+        discount=0.99 if discount is None else discount,
+    )
+
+
+def _registered(name: str, identifier: str) -> gymnasium.envs.registration.EnvSpec:
+    """Gymnasium's entry for an id; the module before a colon is imported first, so that it can register itself."""
+    module, _, plain = identifier.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"world: '{name}' cannot be made here: {error}") from error
+    if plain not in gymnasium.registry:
+        near = difflib.get_close_matches(plain, gymnasium.registry, n=3)
+        raise unknown_name("world", name, dict.fromkeys([f"gymnasium/{found}" for found in near] + names()))
+    return gymnasium.registry[plain]
+
+
+def _create(name: str, identifier: str) -> gymnasium.Env[Any, Any]:
+    """One environment without a time limit; what it lacks to run here is said on one line."""
+    try:
+        return gymnasium.make(identifier, max_episode_steps=-1)
+    except (ImportError, gymnasium.error.Error) as error:
+        raise InputError(f"world: '{name}' cannot be made here: {' '.join(str(error).split())}") from error
+
+
+def _observation_space(space: spaces.Box | spaces.Discrete) -> Box:
+    if isinstance(space, spaces.Discrete):
+        return Box((int(space.n),), 0.0, 1.0)
+    return as_box(space.low, space.high, space.shape, _dtype(space))
+
+
+def _action_space(space: spaces.Box | spaces.Discrete) -> Space:
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    return as_box(space.low, space.high, space.shape)
+
+
+def _dtype(space: spaces.Box) -> str:
+    """Pixels and flags are kept small; every other number is float32."""
+    return space.dtype.name if space.dtype in (np.uint8, np.bool_) else "float32"
+
+
+def _shown(space: spaces.Box | spaces.Discrete, observation: Any) -> np.ndarray:
+    """Gymnasium's observation as ours, in memory of its own."""
+    if isinstance(space, spaces.Discrete):
+        return (np.arange(space.n) == observation - space.start).astype(np.float32)
+    return np.array(observation, _dtype(space))
+
+
+def _taken(space: spaces.Box | spaces.Discrete, action: np.ndarray) -> Any:
+    """Our action as Gymnasium's: its integers need not begin at 0."""
+    if isinstance(space, spaces.Discrete):
+        return space.start + np.int64(action)
+    return np.asarray(action, space.dtype).reshape(space.shape)

@@ -1,0 +1,111 @@
+"""Gymnax's worlds: MinAtar, classic control, bsuite and a few more."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnax
+import jax
+import jax.numpy as jnp
+from gymnax.environments import spaces
+from gymnax.environments.environment import Environment
+from jaxtyping import Array, Bool, Float
+
+from evarl.errors import InputError, unknown_name
+from evarl.worlds.spaces import Box, Discrete, Space
+from evarl.worlds.third_party import as_box, lenient_promotion, strong
+from evarl.worlds.world import Action, Key, Observation, Physics, World
+
+EXCLUDED = {
+    "UmbrellaChain-bsuite": "draws part of its observation at random",
+    "MNISTBandit-bsuite": "shows an image that its state does not hold",
+    "MemoryChain-bsuite": "shows the state before the step, not the one after it",
+    "MetaMaze-misc": "shows the last action",
+    "PointRobot-misc": "shows the last action",
+    "BernoulliBandit-misc": "shows the last action",
+    "GaussianBandit-misc": "shows the last action",
+}
+"""Environments whose observation is no function of where the world is, and why; a state of theirs cannot be begun at."""
+
+
+@dataclass(frozen=True, eq=False)
+class GymnaxWorld(World):
+    """A Gymnax environment without its auto-reset and its clock. The physics is the Gymnax `EnvState`.
+
+    The state's own `time` runs on but ends nothing: the horizon is ours, and Gymnax's `terminated` leaves time out.
+    Discrete observations are shown one-hot.
+    """
+
+    name: str
+    environment: Environment[Any, Any]
+    parameters: Any
+    """Gymnax's `EnvParams`."""
+    horizon: int
+    discount: float = 0.99
+    observation_dtype: str = "float32"
+    """"bool" for worlds that show zeros and ones only: a quarter of the memory."""
+    observation_space: Box = field(init=False)
+    action_space: Space = field(init=False)
+
+    def __post_init__(self) -> None:
+        with lenient_promotion():
+            shown = self.environment.observation_space(self.parameters)
+            taken = self.environment.action_space(self.parameters)
+        observation_space = self._space("observation", shown, self.observation_dtype)
+        if isinstance(observation_space, Discrete):
+            observation_space = Box((observation_space.n,), 0.0, 1.0, self.observation_dtype)
+        object.__setattr__(self, "observation_space", observation_space)
+        object.__setattr__(self, "action_space", self._space("action", taken, "float32"))
+
+    def initial(self, key: Key) -> Physics:
+        """Gymnax's reset."""
+        with lenient_promotion():
+            _, state = self.environment.reset_env(key, self.parameters)
+        return strong(state)
+
+    def transition(
+        self, key: Key, physics: Physics, action: Action
+    ) -> tuple[Physics, Float[Array, ""], Bool[Array, ""]]:
+        """Gymnax's step, before it resets itself."""
+        with lenient_promotion():
+            _, state, reward, terminated, _ = self.environment.step_env(key, physics, action, self.parameters)
+        return strong(state), jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
+
+    def observation(self, physics: Physics) -> Observation:
+        """What Gymnax shows of a state. Neither a key nor the last action is at hand; see `EXCLUDED`."""
+        with lenient_promotion():
+            shown = self.environment.observe(None, physics, None, self.parameters)
+        if shown.shape != self.observation_space.shape:  # an index
+            return jax.nn.one_hot(shown, self.observation_space.size, dtype=self.observation_dtype)
+        return shown.astype(self.observation_dtype)
+
+    def _space(self, role: str, space: spaces.Space, dtype: str) -> Space:
+        """Gymnax's space as ours."""
+        if isinstance(space, spaces.Discrete):
+            return Discrete(space.n)
+        if isinstance(space, spaces.Box):
+            return as_box(space.low, space.high, space.shape, dtype)
+        raise InputError(f"world: '{self.name}' has the {role} space {space}, not supported; want Box or Discrete")
+
+
+def names() -> list[str]:
+    """The worlds of this family, those that were added by `gymnax.register` included."""
+    return [f"gymnax/{identifier}" for identifier in gymnax.registered_envs if identifier not in EXCLUDED]
+
+
+def make(name: str, horizon: int | None, discount: float | None) -> GymnaxWorld:
+    """Build one of them; the horizon is Gymnax's own limit unless given."""
+    identifier = name.removeprefix("gymnax/")
+    if identifier in EXCLUDED:
+        raise InputError(f"world: '{name}' cannot be used, it {EXCLUDED[identifier]}; want one of {', '.join(names())}")
+    if name not in names():
+        raise unknown_name("world", name, names())
+    with lenient_promotion():
+        environment, parameters = gymnax.make(identifier)
+    return GymnaxWorld(
+        name=name,
+        environment=environment,
+        parameters=parameters,
+        horizon=horizon or int(parameters.max_steps_in_episode),
+        discount=0.99 if discount is None else discount,
+        observation_dtype="bool" if identifier.endswith("-MinAtar") else "float32",
+    )

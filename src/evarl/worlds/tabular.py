@@ -1,0 +1,130 @@
+"""Finite Markov decision processes given by arrays. Their exact values are in `evarl.truth.exact`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from evarl.errors import FileError, InputError, unknown_name
+from evarl.worlds.spaces import Box, Discrete
+from evarl.worlds.world import Key, World
+
+
+@dataclass(frozen=True, eq=False)
+class Tabular(World):
+    """A finite MDP. A state is shown to the policy as a one-hot vector; entering a terminal state ends the episode.
+
+    >>> import numpy as np
+    >>> world = Tabular(transitions=np.ones((3, 2, 3)) / 3, rewards=np.zeros((3, 2)), start=np.ones(3) / 3)
+    >>> world.observation_space.shape, world.action_space.n
+    ((3,), 2)
+    """
+
+    transitions: np.ndarray
+    """[S, A, S] probabilities of the next state."""
+    rewards: np.ndarray
+    """[S, A] expected reward."""
+    start: np.ndarray
+    """[S] μ_D."""
+    terminal: np.ndarray | None = None
+    """[S] states that end an episode when entered; none by default."""
+    horizon: int = 100
+    discount: float = 0.9
+    name: str = "tabular"
+
+    def __post_init__(self) -> None:
+        rewards = np.asarray(self.rewards, np.float64)
+        if rewards.ndim != 2 or not rewards.size or not np.isfinite(rewards).all():
+            raise InputError(f"{self.name}: rewards must be a finite [S, A] array; got shape {rewards.shape}")
+        states, actions = rewards.shape
+        terminal = np.zeros(states, bool) if self.terminal is None else np.asarray(self.terminal, bool)
+        arrays = {
+            "rewards": rewards,
+            "transitions": np.asarray(self.transitions, np.float64),
+            "start": np.asarray(self.start, np.float64),
+            "terminal": terminal,
+        }
+        wanted = {"transitions": (states, actions, states), "start": (states,), "terminal": (states,)}
+        for label, shape in wanted.items():
+            if arrays[label].shape != shape:
+                raise InputError(f"{self.name}: {label} has shape {arrays[label].shape}, rewards want {shape}")
+        for label in ("transitions", "start"):
+            if (arrays[label] < 0).any() or not np.allclose(arrays[label].sum(-1), 1.0, atol=1e-6):
+                raise InputError(f"{self.name}: {label} must be probabilities that sum to 1 over the last axis")
+        for label, array in arrays.items():
+            object.__setattr__(self, label, array)  # the way a frozen dataclass normalises its fields
+
+    @property
+    def observation_space(self) -> Box:  # type: ignore[override]
+        """One-hot states."""
+        return Box((self.rewards.shape[0],), 0.0, 1.0)
+
+    @property
+    def action_space(self) -> Discrete:  # type: ignore[override]
+        """The MDP's actions."""
+        return Discrete(self.rewards.shape[1])
+
+    def initial(self, key: Key) -> Int[Array, ""]:
+        """Draw a state from μ_D."""
+        return jax.random.categorical(key, jnp.log(jnp.asarray(self.start, jnp.float32)))
+
+    def transition(
+        self, key: Key, physics: Int[Array, ""], action: Int[Array, ""]
+    ) -> tuple[Int[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+        """Draw the next state."""
+        probabilities = jnp.asarray(self.transitions, jnp.float32)[physics, action]
+        successor = jax.random.categorical(key, jnp.log(probabilities))
+        reward = jnp.asarray(self.rewards, jnp.float32)[physics, action]
+        return successor, reward, jnp.asarray(self.terminal)[successor]
+
+    def observation(self, physics: Int[Array, ""]) -> Float[Array, " S"]:
+        """The state as a one-hot vector."""
+        return jax.nn.one_hot(physics, self.rewards.shape[0], dtype=jnp.float32)
+
+
+def chain(horizon: int = 100, discount: float = 0.9) -> Tabular:
+    """Two states, stay or switch, reward 1 in the second: V = (4.21875, 5.78125) when switching with probability 0.3."""
+    stay, switch = np.eye(2), np.eye(2)[::-1]
+    return Tabular(
+        transitions=np.stack([stay, switch], axis=1),
+        rewards=np.array([[0.0, 0.0], [1.0, 1.0]]),
+        start=np.array([1.0, 0.0]),
+        horizon=horizon,
+        discount=discount,
+        name="tabular/chain",
+    )
+
+
+def load(path: str, horizon: int = 100, discount: float = 0.9) -> Tabular:
+    """Read `transitions`, `rewards`, `start` and optionally `terminal` from an .npz file. Pickled arrays are refused."""
+    try:
+        with np.load(Path(path), allow_pickle=False) as arrays:
+            fields = {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError) as error:
+        raise FileError(f"tabular/{path}: cannot be read as an .npz file of arrays ({error})") from error
+    missing = {"transitions", "rewards", "start"} - fields.keys()
+    extra = fields.keys() - {"transitions", "rewards", "start", "terminal"}
+    if missing or extra:
+        raise InputError(
+            f"tabular/{path}: wants arrays transitions, rewards, start and optionally terminal; got {sorted(fields)}"
+        )
+    return Tabular(**fields, horizon=horizon, discount=discount, name=f"tabular/{path}")
+
+
+def names() -> list[str]:
+    """The worlds of this family that need no file."""
+    return ["tabular/chain"]
+
+
+def make(name: str, horizon: int | None, discount: float | None) -> Tabular:
+    """Build the chain, or the MDP in the file that `tabular/FILE.npz` names."""
+    path = name.removeprefix("tabular").removeprefix("/")
+    horizon, discount = horizon or 100, 0.9 if discount is None else discount
+    if path == "chain":
+        return chain(horizon, discount)
+    if path.endswith(".npz"):
+        return load(path, horizon, discount)
+    raise unknown_name("world", name, [*names(), "tabular/FILE.npz"])

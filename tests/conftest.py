@@ -1,0 +1,22 @@
+"""The whole suite runs under strict dtype promotion, no silent rank promotion, warnings as errors and checked shapes."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+CHECKED = ("evarl.agents", "evarl.rollouts", "evarl.learning", "evarl.truth", "evarl.worlds")
+install_import_hook(CHECKED, "beartype.beartype")
+
+
+@pytest.fixture
+def key() -> jax.Array:
+    return jax.random.PRNGKey(0)
