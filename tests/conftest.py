@@ -13,7 +13,22 @@ from jaxtyping import install_import_hook
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-CHECKED = ("evarl.agents", "evarl.rollouts", "evarl.learning", "evarl.truth", "evarl.worlds")
+# Modules of pure functions have their shapes checked. Those that declare pytrees do not: JAX also builds pytrees whose
+# leaves are batched or are no arrays at all, which is no mistake.
+CHECKED = [
+    f"evarl.{name}"
+    for name in (
+        "agents.advantages",
+        "agents.losses",
+        "agents.improve",
+        "agents.a2c",
+        "agents.ppo",
+        "agents.networks",
+        "truth",
+        "worlds.navigation",
+        "worlds.tabular",
+    )
+]
 install_import_hook(CHECKED, "beartype.beartype")
 
 

@@ -37,7 +37,7 @@ def improve(
         "value_loss": loss_of_critic,
         "entropy": entropy,
         "explained_variance": explained_variance(value, value + advantage),
-        "actor_gradient_norm": optax.global_norm(actor_gradient),
-        "critic_gradient_norm": optax.global_norm(critic_gradient),
+        "actor_gradient_norm": optax.tree.norm(actor_gradient),
+        "critic_gradient_norm": optax.tree.norm(critic_gradient),
     }
     return descend(agent, state, actor_gradient, critic_gradient), metrics

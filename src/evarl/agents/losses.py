@@ -6,6 +6,7 @@ import optax
 from jaxtyping import Array, Float
 
 from evarl.agents.agent import Agent, AgentState
+from evarl.worlds.third_party import lenient_promotion
 
 
 def policy_gradient_loss(log_prob: Float[Array, "*batch"], advantage: Float[Array, "*batch"]) -> Float[Array, ""]:
@@ -40,11 +41,11 @@ def descend(
 ) -> AgentState:
     """One step of both optimisers."""
     policy = state.policy
-    actor_step, actor_optimizer = agent.actor_optimizer.update(actor_gradient, state.actor_optimizer, policy.actor)
-    critic_step, critic_optimizer = agent.critic_optimizer.update(
-        critic_gradient, state.critic_optimizer, policy.critic
-    )
-    policy = policy.replace(
-        actor=optax.apply_updates(policy.actor, actor_step), critic=optax.apply_updates(policy.critic, critic_step)
-    )
+    with lenient_promotion():
+        actor_step, actor_optimizer = agent.actor_optimizer.update(actor_gradient, state.actor_optimizer, policy.actor)
+        critic_step, critic_optimizer = agent.critic_optimizer.update(
+            critic_gradient, state.critic_optimizer, policy.critic
+        )
+    actor, critic = optax.apply_updates(policy.actor, actor_step), optax.apply_updates(policy.critic, critic_step)
+    policy = policy.replace(actor=actor, critic=critic)
     return state.replace(policy=policy, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)

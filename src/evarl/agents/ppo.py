@@ -65,7 +65,7 @@ def _gradient_step(agent: Agent, state: AgentState, batch: Minibatch) -> tuple[A
         "value_loss": loss_of_critic,
         "entropy": entropy,
         "policy_divergence": divergence,
-        "actor_gradient_norm": optax.global_norm(actor_gradient),
-        "critic_gradient_norm": optax.global_norm(critic_gradient),
+        "actor_gradient_norm": optax.tree.norm(actor_gradient),
+        "critic_gradient_norm": optax.tree.norm(critic_gradient),
     }
     return descend(agent, state, actor_gradient, critic_gradient), metrics

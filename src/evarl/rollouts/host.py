@@ -56,8 +56,5 @@ def collect(
             count[index] += 1
         for index in np.flatnonzero(step.terminated | step.truncated):
             states.observation[index] = states.reset(int(index))
-    observation, action, log_prob, reward, terminated, truncated = (
-        jnp.asarray(np.stack(column)) for column in zip(*kept, strict=True)
-    )
-    last = jnp.asarray(states.observation)
-    return Trajectory(observation, action, log_prob, reward, terminated, truncated, jnp.asarray(final), last)
+    columns = [jnp.asarray(np.stack(column)) for column in zip(*kept, strict=True)]
+    return Trajectory(*columns, *(jnp.asarray(x) for x in (final, states.observation)))

@@ -22,7 +22,7 @@ NOISE = ("Failed to import warp", "Failed to import mujoco_warp", "compiler attr
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hold back `NOISE` and the notices that Brax and JAXopt are no longer developed; everything else still comes out.
 
     MuJoCo would also write its warnings into a file MUJOCO_LOG.TXT in the current directory.
@@ -46,7 +46,7 @@ def _quiet() -> Iterator[None]:
                 print(line)
 
 
-with _quiet():
+with quiet():
     from brax import envs
 
 IDENTIFIERS = (
@@ -65,6 +65,8 @@ IDENTIFIERS = (
 
 BACKENDS = ("spring", "generalized", "positional", "mjx")
 POOL_SIZE = 256
+RUN_ONCE = {"xla_backend_optimization_level": 0}
+"""For a program that runs once: half the seconds to compile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,7 @@ class BraxWorld(World):
         """The start states, stacked, on the host; evaluated at once even if first asked for while a program is traced."""
         with jax.ensure_compile_time_eval(), lenient_promotion():
             keys = jax.random.split(jax.random.PRNGKey(0), self.pool_size)
-            states = jax.jit(jax.vmap(self.environment.reset))(keys)
+            states = jax.jit(jax.vmap(self.environment.reset), compiler_options=RUN_ONCE)(keys)
         return jax.tree.map(np.asarray, states)
 
     def initial(self, key: Key) -> envs.State:
@@ -129,6 +131,6 @@ def make(name: str, horizon: int | None, discount: float | None) -> BraxWorld:
         raise unknown_name("world", name, names())
     if backend not in (*BACKENDS, "") or name.endswith(":"):
         raise unknown_name("world", name, [f"{world}:{known}" for known in BACKENDS])
-    with _quiet(), lenient_promotion():
+    with quiet(), lenient_promotion():
         environment = envs.get_environment(world.removeprefix("brax/"), backend=backend or BACKENDS[0])
     return BraxWorld(name, environment, horizon or 1000, 0.99 if discount is None else discount)

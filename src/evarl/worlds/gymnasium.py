@@ -26,6 +26,8 @@ LISTED = (
 )
 """Those that come with Gymnasium, need nothing else and have a time limit. Any other id can be named as well."""
 
+Supported = spaces.Box | spaces.Discrete
+
 
 @dataclass(frozen=True, eq=False)
 class GymnasiumWorld(HostWorld):
@@ -100,22 +102,17 @@ def names() -> list[str]:
 def make(name: str, horizon: int | None, discount: float | None) -> GymnasiumWorld:
     """Describe one of Gymnasium's worlds; the horizon is its registered limit unless given."""
     identifier = name.removeprefix("gymnasium/")
-    limit = _registered(name, identifier).max_episode_steps
-    if horizon is None and limit is None:
+    limit = horizon or _registered(name, identifier).max_episode_steps
+    if limit is None:
         raise InputError(f"world: '{name}' has no time limit of its own; give --horizon")
     probe = _create(name, identifier)
-    shown, taken = probe.observation_space, probe.action_space
     probe.close()
-    for role, space in (("observation", shown), ("action", taken)):
-        if not isinstance(space, spaces.Box | spaces.Discrete):
-            told = " ".join(str(space).split())
-            raise InputError(f"world: '{name}' has the {role} space {told}, not supported; want Box or Discrete")
     return GymnasiumWorld(
         name=name,
         identifier=identifier,
-        observation_space=_observation_space(shown),
-        action_space=_action_space(taken),
-        horizon=horizon or limit,
+        observation_space=_observation_space(_supported(name, "observation", probe.observation_space)),
+        action_space=_action_space(_supported(name, "action", probe.action_space)),
+        horizon=limit,
         discount=0.99 if discount is None else discount,
     )
 
@@ -142,32 +139,39 @@ def _create(name: str, identifier: str) -> gymnasium.Env[Any, Any]:
         raise InputError(f"world: '{name}' cannot be made here: {' '.join(str(error).split())}") from error
 
 
-def _observation_space(space: spaces.Box | spaces.Discrete) -> Box:
+def _supported(name: str, role: str, space: spaces.Space[Any]) -> Supported:
+    if isinstance(space, Supported):
+        return space
+    told = " ".join(str(space).split())
+    raise InputError(f"world: '{name}' has the {role} space {told}, not supported; want Box or Discrete")
+
+
+def _observation_space(space: Supported) -> Box:
     if isinstance(space, spaces.Discrete):
         return Box((int(space.n),), 0.0, 1.0)
     return as_box(space.low, space.high, space.shape, _dtype(space))
 
 
-def _action_space(space: spaces.Box | spaces.Discrete) -> Space:
+def _action_space(space: Supported) -> Space:
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
     return as_box(space.low, space.high, space.shape)
 
 
-def _dtype(space: spaces.Box) -> str:
+def _dtype(space: spaces.Space[Any]) -> str:
     """Pixels and flags are kept small; every other number is float32."""
-    return space.dtype.name if space.dtype in (np.uint8, np.bool_) else "float32"
+    return str(space.dtype) if space.dtype in (np.uint8, np.bool_) else "float32"
 
 
-def _shown(space: spaces.Box | spaces.Discrete, observation: Any) -> np.ndarray:
+def _shown(space: spaces.Space[Any], observation: Any) -> np.ndarray:
     """Gymnasium's observation as ours, in memory of its own."""
     if isinstance(space, spaces.Discrete):
-        return (np.arange(space.n) == observation - space.start).astype(np.float32)
+        return (np.arange(int(space.n)) == observation - space.start).astype(np.float32)
     return np.array(observation, _dtype(space))
 
 
-def _taken(space: spaces.Box | spaces.Discrete, action: np.ndarray) -> Any:
+def _taken(space: spaces.Space[Any], action: np.ndarray) -> Any:
     """Our action as Gymnasium's: its integers need not begin at 0."""
     if isinstance(space, spaces.Discrete):
-        return space.start + np.int64(action)
+        return int(space.start) + int(action)
     return np.asarray(action, space.dtype).reshape(space.shape)

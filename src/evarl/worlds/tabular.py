@@ -37,8 +37,8 @@ class Tabular(World):
 
     def __post_init__(self) -> None:
         rewards = np.asarray(self.rewards, np.float64)
-        if rewards.ndim != 2 or not rewards.size or not np.isfinite(rewards).all():
-            raise InputError(f"{self.name}: rewards must be a finite [S, A] array; got shape {rewards.shape}")
+        if rewards.ndim != 2 or not rewards.size or not (np.abs(rewards) <= np.finfo(np.float32).max).all():
+            raise InputError(f"{self.name}: rewards must be an [S, A] array of finite float32; got shape {rewards.shape}")
         states, actions = rewards.shape
         terminal = np.zeros(states, bool) if self.terminal is None else np.asarray(self.terminal, bool)
         arrays = {

@@ -1,0 +1,1 @@
+"""Side by side in one run: ratios, never assertions in seconds."""

@@ -1,0 +1,97 @@
+"""Exact values of finite worlds, by linear algebra and dynamic programming in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evarl.errors import InputError
+from evarl.worlds.tabular import Tabular
+from evarl.worlds.world import World
+
+
+def policy_values(world: Tabular, policy: np.ndarray, horizon: int | None = None) -> np.ndarray:
+    """V(s) of a policy given as [S, A] probabilities.
+
+    Without a horizon, the solution of (I − γ P_π) V = r_π; with one, `horizon` backups of V = 0. Nothing follows a
+    terminal state.
+
+    >>> from evarl.worlds.tabular import chain
+    >>> policy_values(chain(), np.array([[0.7, 0.3], [0.7, 0.3]])).tolist()
+    [4.21875, 5.78125]
+    """
+    policy = np.asarray(policy, np.float64)
+    if policy.shape != world.rewards.shape or not np.allclose(policy.sum(-1), 1.0):
+        raise InputError(f"policy: want probabilities of shape {world.rewards.shape}, got shape {policy.shape}")
+    moves = np.einsum("sa,sat->st", policy, _continuing(world))
+    rewards = np.einsum("sa,sa->s", policy, world.rewards)
+    if horizon is None:
+        return np.linalg.solve(np.eye(len(rewards)) - world.discount * moves, rewards)
+    values = np.zeros(len(rewards))
+    for _ in range(horizon):
+        values = rewards + world.discount * moves @ values
+    return values
+
+
+def action_values(world: Tabular, values: np.ndarray) -> np.ndarray:
+    """Q(s, a) = r(s, a) + γ Σ_s' P(s' | s, a) V(s'), [S, A]."""
+    return world.rewards + world.discount * _continuing(world) @ values
+
+
+def optimal_values(world: Tabular, horizon: int) -> np.ndarray:
+    """V*(s) with `horizon` steps to go, by backward induction."""
+    values = np.zeros(len(world.rewards))
+    for _ in range(horizon):
+        values = action_values(world, values).max(axis=1)
+    return values
+
+
+def reachable_mdp(world: World, decimals: int = 4) -> tuple[Tabular, np.ndarray]:
+    """The finite MDP of all positions that a deterministic world with discrete actions can reach, and those positions.
+
+    Positions that agree to `decimals` digits are one. State 0 is the start.
+    """
+    if not hasattr(world.action_space, "n"):
+        raise InputError(f"{world.name}: has actions {world.action_space}; want discrete ones")
+    actions, key = jnp.arange(world.action_space.n), jax.random.PRNGKey(0)
+    move = jax.jit(jax.vmap(lambda physics, action: world.transition(key, physics, action), (None, 0)))
+    start = np.asarray(world.initial(key))
+    positions, index = [start], {_name(start, decimals): 0}
+    successors, rewards, ends = [], [], []
+    for position in positions:  # grows while it is walked through
+        reached, reward, ended = (np.asarray(x) for x in move(jnp.asarray(position), actions))
+        for successor in reached:
+            if _name(successor, decimals) not in index:
+                index[_name(successor, decimals)] = len(positions)
+                positions.append(successor)
+        successors.append([index[_name(successor, decimals)] for successor in reached])
+        rewards.append(reward)
+        ends.append(ended)
+    terminal = np.zeros(len(positions), bool)
+    terminal[np.asarray(successors)[np.asarray(ends)]] = True
+    transitions = np.eye(len(positions))[np.asarray(successors)]
+    table = Tabular(
+        transitions=transitions,
+        rewards=np.asarray(rewards, np.float64),
+        start=np.eye(len(positions))[0],
+        terminal=terminal,
+        horizon=world.horizon,
+        discount=world.discount,
+        name=f"{world.name} (reachable)",
+    )
+    return table, np.asarray(positions)
+
+
+def best_return(world: World, discount: float = 1.0) -> float:
+    """The best expected return from the start of a deterministic world with discrete actions, within its horizon."""
+    table, _ = reachable_mdp(world)
+    undiscounted = Tabular(table.transitions, table.rewards, table.start, table.terminal, table.horizon, discount)
+    return float(optimal_values(undiscounted, world.horizon)[0])
+
+
+def _continuing(world: Tabular) -> np.ndarray:
+    """Transition probabilities into states from which an episode goes on, [S, A, S]."""
+    return world.transitions * ~world.terminal[None, None, :]
+
+
+def _name(position: np.ndarray, decimals: int) -> bytes:
+    return np.round(position.astype(np.float64), decimals).tobytes()

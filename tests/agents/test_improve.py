@@ -1,0 +1,104 @@
+"""One update, against gradients worked out another way."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evarl.agents.agent import make_agent
+from evarl.agents.configuration import AgentConfig, PPOConfig
+from evarl.agents.improve import improve
+from evarl.agents.losses import clipped_loss
+from evarl.agents.trajectory import Trajectory
+from evarl.worlds.spaces import Box, Discrete
+
+STEPS, ENVIRONMENTS = 6, 2
+PLAIN = AgentConfig(hidden_sizes=(8,), normalise_advantages=False, entropy_coefficient=0.0)
+
+
+def batch(space) -> Trajectory:
+    rng = np.random.default_rng(0)
+    shape = (STEPS, ENVIRONMENTS)
+    discrete = isinstance(space, Discrete)
+    action = rng.integers(0, 3, shape).astype(np.int32) if discrete else rng.normal(size=(*shape, 2)).astype(np.float32)
+    kind = rng.choice(3, size=shape, p=[0.7, 0.15, 0.15])
+    arrays = Trajectory(
+        observation=rng.normal(size=(*shape, 3)).astype(np.float32),
+        action=action,
+        log_prob=np.full(shape, -1.0, np.float32),
+        reward=rng.normal(size=shape).astype(np.float32),
+        terminated=kind == 1,
+        truncated=kind == 2,
+        final_observation=rng.normal(size=(STEPS, ENVIRONMENTS, 3)).astype(np.float32),
+        last_observation=rng.normal(size=(ENVIRONMENTS, 3)).astype(np.float32),
+    )
+    return jax.tree.map(jnp.asarray, arrays)
+
+
+def setup(config, space, key):
+    agent = make_agent(config, Box((3,)), space, discount=0.9, updates=10)
+    state = agent.init(key, ENVIRONMENTS)
+    trajectory = batch(space)
+    log_prob = agent.distribution(state.policy, trajectory.observation).log_prob(trajectory.action)
+    return agent, state, trajectory.replace(log_prob=log_prob)
+
+
+@pytest.mark.parametrize("space", [Discrete(3), Box((2,), -1.0, 1.0)], ids=str)
+def test_ppo_with_one_pass_and_one_minibatch_is_a2c(space, key):
+    """At ratio 1 the clipped surrogate and the policy gradient have one gradient, so the updates agree."""
+    once = dataclasses.replace(PLAIN, algorithm="ppo", ppo=PPOConfig(epochs=1, minibatches=1))
+    a2c, state, trajectory = setup(PLAIN, space, key)
+    ppo, _, _ = setup(once, space, key)
+    one, _ = improve(a2c, state, key, trajectory)
+    other, _ = improve(ppo, state, key, trajectory)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), one.policy, other.policy)
+    moved = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max()), one.policy.actor, state.policy.actor)
+    assert min(jax.tree.leaves(moved)) > 1e-5, "every layer of the actor must have moved"
+
+
+def test_constant_shift_of_rewards_with_bandit_episodes_moves_only_the_critic(key):
+    """With one-step episodes, adding a constant to rewards and values leaves the normalised advantages alone."""
+    config = dataclasses.replace(PLAIN, normalise_advantages=True)
+    agent, state, trajectory = setup(config, Discrete(3), key)
+    trajectory = trajectory.replace(
+        terminated=jnp.ones_like(trajectory.terminated), truncated=jnp.zeros_like(trajectory.truncated)
+    )
+    one, _ = improve(agent, state, key, trajectory)
+    other, _ = improve(agent, state, key, trajectory.replace(reward=trajectory.reward + 5.0))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), one.policy.actor, other.policy.actor)
+    differs = jax.tree.map(lambda x, y: bool((x != y).any()), one.policy.critic, other.policy.critic)
+    assert any(jax.tree.leaves(differs))
+
+
+def test_truncation_as_termination_changes_the_update(key):
+    agent, state, trajectory = setup(PLAIN, Discrete(3), key)
+    folded, _, _ = setup(dataclasses.replace(PLAIN, truncation="as-termination"), Discrete(3), key)
+    _, one = improve(agent, state, key, trajectory)
+    _, other = improve(folded, state, key, trajectory)
+    assert float(one["value_loss"]) != float(other["value_loss"])
+    ended = trajectory.replace(terminated=trajectory.done, truncated=jnp.zeros_like(trajectory.truncated))
+    _, by_hand = improve(agent, state, key, ended)
+    np.testing.assert_allclose(other["value_loss"], by_hand["value_loss"], rtol=1e-5)
+
+
+def test_clipped_loss_by_hand():
+    """Ratios 2 and 0.5 with ε = 0.2: gains are clipped at 1.2, losses are not."""
+    log_ratio = jnp.log(jnp.array([2.0, 2.0, 0.5, 0.5]))
+    advantage = jnp.array([1.0, -1.0, 1.0, -1.0])
+    loss = clipped_loss(log_ratio, jnp.zeros(4), advantage, 0.2)
+    np.testing.assert_allclose(loss, -np.mean([1.2, -2.0, 0.5, -0.8]), rtol=1e-6)
+
+
+def test_scaled_rewards_leave_values_in_units_of_reward(key):
+    """A critic trained on scaled rewards reports values times the scale."""
+    config = dataclasses.replace(PLAIN, scale_rewards=True, normalise_observations=True)
+    agent, state, trajectory = setup(config, Discrete(3), key)
+    state, _ = improve(agent, state, key, trajectory.replace(reward=100.0 * trajectory.reward))
+    raw = agent.apply_critic(state.policy.critic, agent.features(state.policy, trajectory.last_observation))
+    assert float(state.policy.value_scale) > 50.0
+    np.testing.assert_allclose(agent.value(state.policy, trajectory.last_observation), raw * state.policy.value_scale)
+    np.testing.assert_allclose(
+        state.policy.observation_statistics.mean, trajectory.observation.mean(axis=(0, 1)), atol=1e-6
+    )
