@@ -7,10 +7,10 @@ import statistics
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.throughput import EnvironmentOnly, Measured, Training
+from evarl.cli.tables import print_table
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import preset
 
@@ -61,7 +61,7 @@ def main(worlds: tuple[str, ...] = tuple(WORLDS), repeats: int = 7, out: Path = 
         }
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(results, indent=2) + "\n")
-    Console(soft_wrap=True).print(table)
+    print_table(table)
     print(f"steps per second: median (quartiles) of {repeats} interleaved repetitions; figures in {out}")
 
 

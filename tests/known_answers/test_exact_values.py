@@ -50,6 +50,8 @@ def test_navigation_reaches_110_positions_and_the_goal_in_eight_steps():
     table, positions = reachable_mdp(Navigation())
     assert len(positions) == 111
     assert table.terminal.sum() == 1
-    steps = Tabular(table.transitions, np.where(table.terminal, 0.0, -1.0)[:, None].repeat(4, 1), table.start, table.terminal)
+    steps = Tabular(
+        table.transitions, np.where(table.terminal, 0.0, -1.0)[:, None].repeat(4, 1), table.start, table.terminal
+    )
     undiscounted = Tabular(steps.transitions, steps.rewards, steps.start, steps.terminal, discount=1.0)
     assert optimal_values(undiscounted, 50)[0] == -8.0

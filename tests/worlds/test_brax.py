@@ -44,6 +44,7 @@ def primitives(jaxpr: core.Jaxpr) -> set[str]:
 
 def test_the_pool_is_built_at_first_use_even_inside_a_trace(world: BraxWorld, first_use: tuple[bool, Any]) -> None:
     assert first_use[0] is False
+    assert world.pool is world.pool
     leaves = jax.tree.leaves(world.pool)
     assert all(isinstance(leaf, np.ndarray) and len(leaf) == POOL for leaf in leaves)
 

@@ -129,17 +129,19 @@ def test_lanes_of_a_batch_do_not_depend_on_each_other(rollout: Rollout) -> None:
 def test_state_can_be_carried_by_a_scan(rollout: Rollout) -> None:
     world = rollout.world
 
-    def program(key: jax.Array, action: jax.Array) -> tuple[WorldState, Any]:
+    def program(key: jax.Array, action: jax.Array) -> Any:
         def body(state: WorldState, key: jax.Array) -> tuple[WorldState, jax.Array]:
             step = world.step(key, state, action)
             return step.state, step.reward
 
-        return jax.lax.scan(body, world.reset(key)[0], jax.random.split(key, 3))
+        first = world.reset(key)[0]
+        return first, world.step(key, first, action).state, jax.lax.scan(body, first, jax.random.split(key, 3))[1]
 
     action = jnp.asarray(actions(world.action_space, 1, 0)[0])
-    state, rewards = jax.eval_shape(program, jax.random.PRNGKey(0), action)  # raises when the carry changes its type
+    first, second, rewards = jax.eval_shape(program, jax.random.PRNGKey(0), action)
+    assert first == second  # shapes, dtypes and weak types
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(first))
     assert rewards.shape == (3,)
-    assert not any(leaf.weak_type for leaf in jax.tree.leaves(state))
 
 
 def test_truncated_exactly_at_the_horizon_and_never_together_with_terminated(rollout: Rollout) -> None:

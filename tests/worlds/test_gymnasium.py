@@ -61,6 +61,7 @@ def registered() -> Iterator[None]:
         "DictObservation": {"observation_space": spaces.Dict({"a": spaces.Discrete(2)})},
         "MultiAction": {"action_space": spaces.MultiDiscrete([2, 3])},
         "Offset": {"observation_space": spaces.Discrete(3, start=10), "action_space": spaces.Discrete(4, start=-2)},
+        "Huge": {"observation_space": spaces.Box(*np.array([-1, 1]) * np.finfo(np.float64).max, (2,), np.float64)},
         "Pixels": {"observation_space": spaces.Box(0, 255, (2, 2), np.uint8)},
         "Flags": {"observation_space": spaces.Box(0, 1, (3,), np.bool_)},
         "Continuous": {"action_space": spaces.Box(np.array([[-1.0, 0.0]]), np.array([[1.0, 2.0]]), dtype=np.float64)},
@@ -108,7 +109,7 @@ def test_every_listed_world_can_be_played(name: str) -> None:
 )
 def test_unknown_ids_suggest_the_nearest_of_the_registry(wrong: str, nearest: str) -> None:
     with pytest.raises(InputError, match=f"unknown 'gymnasium/{wrong}'; did you mean 'gymnasium/{nearest}'"):
-        make_world(f"gymnasium/{wrong}")
+        make_world(f"gymnasium/{wrong}", horizon=5)
 
 
 def test_ids_outside_the_list_are_suggested_too() -> None:
@@ -223,6 +224,10 @@ def test_observation_dtypes(name: str, space: Box) -> None:
     environments = described.open(1)
     assert environments.reset(0, 0).dtype == space.dtype
     assert environments.step(np.array([0])).observation.dtype == space.dtype
+
+
+def test_the_largest_float_is_no_bound() -> None:
+    assert world("Huge").observation_space == Box((2,), -np.inf, np.inf)
 
 
 def test_observations_do_not_share_memory_with_the_environment() -> None:

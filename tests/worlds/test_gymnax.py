@@ -58,26 +58,22 @@ def test_spaces_and_horizon(name: str, horizon: int, observation: Box, action: B
 
 @pytest.mark.parametrize("name", names())
 def test_every_listed_world_keeps_its_types_and_shows_its_space(name: str) -> None:
-    """Traced, not run: a scan refuses a state that changes its type."""
+    """Traced, not run."""
     world = make_world(name)
 
     def program(key: jax.Array, action: jax.Array) -> Any:
         state, observation = world.reset(key)
-
-        def body(state: Any, key: jax.Array) -> Any:
-            step = world.step(key, state, action)
-            return step.state, step[1:]
-
-        return observation, jax.lax.scan(body, state, jax.random.split(key, 3))
+        return state, observation, world.step(key, state, action)
 
     discrete = isinstance(world.action_space, Discrete)
     action = jnp.int32(0) if discrete else jnp.zeros(world.action_space.shape)
-    first, (state, (observation, reward, terminated, truncated)) = jax.eval_shape(program, KEY, action)
+    state, first, step = jax.eval_shape(program, KEY, action)
     space = world.observation_space
-    assert (first.shape, first.dtype) == (space.shape, space.dtype)
-    assert (observation.shape, observation.dtype) == ((3, *space.shape), space.dtype)
-    assert (reward.dtype, terminated.dtype, truncated.dtype) == (jnp.float32, bool, bool)
-    assert reward.shape == terminated.shape == (3,)
+    for observation in (first, step.observation):
+        assert (observation.shape, observation.dtype) == (space.shape, space.dtype)
+    assert (step.reward.dtype, step.terminated.dtype, step.truncated.dtype) == (jnp.float32, bool, bool)
+    assert step.reward.shape == step.terminated.shape == step.truncated.shape == ()
+    assert state == step.state  # shapes, dtypes and weak types
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(state))
 
 
@@ -155,3 +151,15 @@ def test_unsupported_spaces_are_named() -> None:
     odd = Odd()
     with pytest.raises(InputError, match=r"^world: 'odd' has the observation space Dict\(.*want Box or Discrete$"):
         GymnaxWorld("odd", odd, odd.default_params, horizon=5)
+
+
+def test_python_numbers_in_a_state_become_arrays_of_fixed_dtype() -> None:
+    class Careless(CartPole):
+        def step_env(self, *arguments: Any) -> Any:
+            observation, state, *rest = super().step_env(*arguments)
+            return observation, state.replace(time=7), *rest
+
+    careless = Careless()
+    world = GymnaxWorld("careless", careless, careless.default_params, horizon=5)
+    state, _ = jax.eval_shape(world.reset, KEY)
+    assert jax.eval_shape(world.step, KEY, state, jnp.int32(0)).state == state

@@ -1,7 +1,6 @@
 """`evarl train PRESET`: train a policy and keep the run in a directory."""
 
 import json
-import sys
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -55,7 +54,8 @@ def run(arguments: list[str]) -> None:
     if command.json:
         print(json.dumps(summary))
         return
-    error = summary["return_standard_error"]
-    spread = "" if error is None else f" ± {error:.3f}"
-    print(f"return {summary['return']:.3f}{spread} over the last tenth of {summary['updates']} updates")
-    print(f"results in {result.path}", file=sys.stdout)
+    mean, error = summary["return"], summary["return_standard_error"]
+    spread = "" if error is None else f" ± {error:.3f} (standard error over {summary['seeds']} seeds)"
+    what = "no episode finished" if mean is None else f"return {mean:.3f}{spread}"
+    print(f"{what} in the last tenth of {summary['updates']} updates")
+    print(f"results in {result.path}")

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 
 from evarl.cli.parsing import parse
+from evarl.cli.tables import print_table
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def run(arguments: list[str]) -> None:
         table.add_row(
             name, str(world.observation_space), str(world.action_space), str(world.horizon), str(world.discount)
         )
-    Console(soft_wrap=True).print(table)
+    print_table(table)
     print(
         "\nalso: tabular/FILE.npz, brax/NAME:BACKEND, gymnasium/ID for any Gymnasium environment with Box or Discrete spaces"
     )

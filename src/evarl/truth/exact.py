@@ -16,7 +16,7 @@ def policy_values(world: Tabular, policy: np.ndarray, horizon: int | None = None
     terminal state.
 
     >>> from evarl.worlds.tabular import chain
-    >>> policy_values(chain(), np.array([[0.7, 0.3], [0.7, 0.3]])).tolist()
+    >>> policy_values(chain(), np.array([[0.7, 0.3], [0.7, 0.3]])).round(6).tolist()
     [4.21875, 5.78125]
     """
     policy = np.asarray(policy, np.float64)
@@ -90,6 +90,7 @@ def best_return(world: World, discount: float = 1.0) -> float:
 
 def _continuing(world: Tabular) -> np.ndarray:
     """Transition probabilities into states from which an episode goes on, [S, A, S]."""
+    assert world.terminal is not None
     return world.transitions * ~world.terminal[None, None, :]
 
 

@@ -96,13 +96,14 @@ class GymnasiumEnvironments(HostEnvironments):
 
 def names() -> list[str]:
     """Worlds of this family that run wherever Gymnasium does."""
-    return [f"gymnasium/{identifier}" for identifier in LISTED]
+    return [f"gymnasium/{identifier}" for identifier in LISTED if identifier in gymnasium.registry]
 
 
 def make(name: str, horizon: int | None, discount: float | None) -> GymnasiumWorld:
     """Describe one of Gymnasium's worlds; the horizon is its registered limit unless given."""
     identifier = name.removeprefix("gymnasium/")
-    limit = horizon or _registered(name, identifier).max_episode_steps
+    registered = _registered(name, identifier)
+    limit = horizon or registered.max_episode_steps
     if limit is None:
         raise InputError(f"world: '{name}' has no time limit of its own; give --horizon")
     probe = _create(name, identifier)

@@ -74,7 +74,7 @@ class GymnaxWorld(World):
         """What Gymnax shows of a state. Neither a key nor the last action is at hand; see `EXCLUDED`."""
         with lenient_promotion():
             shown = self.environment.observe(None, physics, None, self.parameters)
-        if shown.shape != self.observation_space.shape:  # an index
+        if not shown.shape and self.observation_space.shape:  # an index
             return jax.nn.one_hot(shown, self.observation_space.size, dtype=self.observation_dtype)
         return shown.astype(self.observation_dtype)
 

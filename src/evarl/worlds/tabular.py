@@ -38,7 +38,9 @@ class Tabular(World):
     def __post_init__(self) -> None:
         rewards = np.asarray(self.rewards, np.float64)
         if rewards.ndim != 2 or not rewards.size or not (np.abs(rewards) <= np.finfo(np.float32).max).all():
-            raise InputError(f"{self.name}: rewards must be an [S, A] array of finite float32; got shape {rewards.shape}")
+            raise InputError(
+                f"{self.name}: rewards must be an [S, A] array of finite float32; got shape {rewards.shape}"
+            )
         states, actions = rewards.shape
         terminal = np.zeros(states, bool) if self.terminal is None else np.asarray(self.terminal, bool)
         arrays = {

@@ -42,6 +42,7 @@ def as_box(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: str =
 
 
 def _bound(bound: ArrayLike, shape: tuple[int, ...]) -> float | tuple[float, ...]:
-    values = np.broadcast_to(np.asarray(bound, np.float32), shape).ravel()
+    with np.errstate(over="ignore"):  # float64's largest becomes infinity
+        values = np.broadcast_to(np.asarray(bound).astype(np.float32), shape).ravel()
     values = np.where(np.abs(values) >= np.finfo(np.float32).max, np.copysign(np.inf, values), values)
     return float(values[0]) if (values == values[0]).all() else tuple(values.tolist())

@@ -1,0 +1,137 @@
+"""The command line as a user meets it."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from evarl.cli.main import call
+
+TINY = ["--environments", "2", "--steps", "16", "--updates", "3", "--agent.hidden-sizes", "8"]
+
+
+def evarl(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from evarl.cli.main import main; main()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+
+def refused(capsys, tmp_path, *arguments: str) -> str:
+    """The one line that a refused command prints; nothing may be written."""
+    assert call(list(arguments)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert not list(tmp_path.iterdir()), "nothing is written"
+    return err
+
+
+def test_help_imports_nothing_slow():
+    slow = ("jax", "brax", "mujoco", "matplotlib", "tensorboardX", "gymnax", "gymnasium", "pyarrow")
+    script = (
+        "import sys; from evarl.cli.main import call; call({}); print([m for m in "
+        + repr(slow)
+        + " if m in sys.modules])"
+    )
+    for arguments in (["--help"], ["train", "navigation", "--help"]):
+        code = (
+            script.format(arguments)
+            .replace("call([", "\ntry: call([", 1)
+            .replace("; print", "\nexcept SystemExit: pass\nprint")
+        )
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        assert result.stdout.splitlines()[-1] == "[]", result.stderr
+
+
+def test_importing_the_package_imports_nothing_slow():
+    code = "import sys, evarl; print([m for m in ('jax', 'brax', 'mujoco', 'matplotlib', 'tensorboardX') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_training_prints_where_the_results_are(tmp_path):
+    result = evarl("train", "navigation", *TINY, "--out", str(tmp_path / "run"))
+    assert result.returncode == 0, result.stderr
+    assert f"results in {tmp_path / 'run'}" in result.stdout
+    assert re.search(r"3/3 updates, [\d,]+ steps/s", result.stderr)
+
+
+def test_json_is_the_last_line_and_the_only_thing_on_standard_output(tmp_path):
+    result = evarl("train", "navigation", *TINY, "--out", str(tmp_path / "run"), "--json")
+    summary = json.loads(result.stdout)
+    assert summary["run"] == str(tmp_path / "run")
+    assert summary["updates"] == 3
+
+
+def test_an_occupied_directory_is_refused(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert call(["train", "navigation", *TINY, "--out", str(out), "--quiet"]) == 0
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert call(["train", "navigation", *TINY, "--out", str(out)]) == 2
+    assert "already holds a run; choose another directory, or go on with --resume" in capsys.readouterr().err
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.tex").write_text("precious")
+    assert call(["train", "navigation", *TINY, "--out", str(other)]) == 2
+    assert "is not an empty directory" in capsys.readouterr().err
+    assert [p.name for p in other.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "command: unknown 'trian'; did you mean 'train'?"),
+        (["train", "navgation"], "preset: unknown 'navgation'; did you mean 'navigation'?"),
+        (["train", "navigation", "--world", "gymnax/Asterix-MiniAtar"], "did you mean 'gymnax/Asterix-MinAtar'?"),
+        (["train", "navigation", "--world", "brax/halfchetah"], "did you mean 'brax/halfcheetah'?"),
+        (["train", "navigation", "--world", "gymnasium/CartPole-v9"], "did you mean 'gymnasium/CartPole-v1'?"),
+        (["train", "navigation", "--world", "gymnasium/Blackjack-v1", "--horizon", "9"], "want Box or Discrete"),
+        (["train", "navigation", "--seeds", "0"], "seeds: 0 is not allowed; want a whole number, at least 1"),
+        (["train", "navigation", "--seeds", "two"], "--seeds"),
+        (["train", "navigation", "--updates", "-5"], "updates: -5 is not allowed"),
+        (["train", "navigation", "--environments", "0"], "environments: 0 is not allowed"),
+        (["train", "navigation", "--steps", "0"], "steps: 0 is not allowed"),
+        (["train", "navigation", "--horizon", "0"], "horizon: 0 is not allowed"),
+        (["train", "navigation", "--discount", "1.5"], "discount: 1.5 is not allowed; want a number from 0 to 1"),
+        (
+            ["train", "navigation", "--seed", "2147483647", "--seeds", "2"],
+            "seeds 2147483647 to 2147483648 are not allowed",
+        ),
+        (["train", "navigation", "--seed", "-1"], "seeds -1 to -1 are not allowed"),
+        (["train", "navigation", "--sedes", "3"], "--seeds"),
+        (["train", "navigation", "--agent.gae-lambda", "2"], "agent.gae-lambda: 2.0 is not allowed"),
+        (
+            ["train", "navigation", "--agent.actor-learning-rate", "nan"],
+            "agent.actor-learning-rate: nan is not allowed",
+        ),
+        (["train", "navigation", "--agent.algorithm", "sac"], "--agent.algorithm"),
+        (
+            ["train", "navigation", "--agent.algorithm", "ppo", "--agent.ppo.minibatches", "7"],
+            "7 does not divide the batch",
+        ),
+        (["train", "navigation", "--memory-gib", "0.0001"], "GiB are free; use fewer environments or steps"),
+        (["train", "navigation", "--checkpoint-seconds", "0"], "checkpoint-seconds: 0.0 is not allowed"),
+        (["train", "navigation", "--world", "tabular/nothing.npz"], "tabular/nothing.npz: cannot be read"),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_clear_line(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(capsys, tmp_path, *arguments)
+
+
+def test_worlds_lists_spaces_horizon_and_discount(capsys):
+    assert call(["worlds"]) == 0
+    lines = {
+        line.split()[0]: line for line in capsys.readouterr().out.splitlines() if "/" in line or "navigation" in line
+    }
+    assert re.search(r"Box\(2, 0.0 to 1.0, float32\)\s+Discrete\(4\)\s+50\s+0.99", lines["navigation"])
+    assert re.search(r"Box\(10×10×4, 0.0 to 1.0, bool\)\s+Discrete\(5\)\s+1000", lines["gymnax/Asterix-MinAtar"])
+    assert {"tabular/chain", "brax/halfcheetah", "gymnasium/CartPole-v1"} <= lines.keys()
+
+
+def test_version(capsys):
+    assert call(["--version"]) == 0
+    assert re.fullmatch(r"evarl \d+\.\d+\.\d+\n", capsys.readouterr().out)
