@@ -68,7 +68,7 @@ class EnvironmentOnly:
             step = jax.vmap(world.step)(jax.random.split(step_key, environments), states.state, action)
             fresh = begin(world, reset_key, environments)
             done = step.terminated | step.truncated
-            states = jax.vmap(select)(done, fresh, WorldStates(step.state, step.observation))
+            states = jax.vmap(select)(done, fresh, WorldStates(step.state, step.observation, states.label))
             return states, total + step.reward.sum()
 
         return jax.lax.fori_loop(0, steps, one_step, (states, jnp.zeros(())))
@@ -90,6 +90,6 @@ class Training:
     def repeat(self) -> None:
         """Time one repetition."""
         began = time.perf_counter()
-        self._state, _ = self._engine.advance(self._state, self._updates)
+        self._state, _ = self._engine.advance(self._state, 0, self._updates)
         jax.block_until_ready(self._state)
         self.measured.seconds.append(time.perf_counter() - began)

@@ -10,7 +10,7 @@ import pytest
 from evarl.agents.agent import make_agent
 from evarl.agents.configuration import AgentConfig, PPOConfig
 from evarl.agents.improve import improve
-from evarl.agents.losses import clipped_loss
+from evarl.agents.losses import clipped_terms
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.spaces import Box, Discrete
 
@@ -31,6 +31,7 @@ def batch(space) -> Trajectory:
         reward=rng.normal(size=shape).astype(np.float32),
         terminated=kind == 1,
         truncated=kind == 2,
+        start_label=np.full(shape, -1, np.int32),
         final_observation=rng.normal(size=(STEPS, ENVIRONMENTS, 3)).astype(np.float32),
         last_observation=rng.normal(size=(ENVIRONMENTS, 3)).astype(np.float32),
     )
@@ -87,8 +88,8 @@ def test_clipped_loss_by_hand():
     """Ratios 2 and 0.5 with ε = 0.2: gains are clipped at 1.2, losses are not."""
     log_ratio = jnp.log(jnp.array([2.0, 2.0, 0.5, 0.5]))
     advantage = jnp.array([1.0, -1.0, 1.0, -1.0])
-    loss = clipped_loss(log_ratio, jnp.zeros(4), advantage, 0.2)
-    np.testing.assert_allclose(loss, -np.mean([1.2, -2.0, 0.5, -0.8]), rtol=1e-6)
+    terms = clipped_terms(log_ratio, jnp.zeros(4), advantage, 0.2)
+    np.testing.assert_allclose(terms, [1.2, -2.0, 0.5, -0.8], rtol=1e-6)
 
 
 def test_scaled_rewards_leave_values_in_units_of_reward(key):

@@ -72,4 +72,9 @@ def returns_to_go(
 
 def normalise(advantages: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Mean 0 and deviation 1 over the whole batch."""
-    return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    return (advantages - advantages.mean()) / spread(advantages)
+
+
+def spread(advantages: Float[Array, "*shape"]) -> Float[Array, ""]:
+    """What normalising divides by."""
+    return advantages.std() + 1e-8

@@ -5,21 +5,27 @@ from jaxtyping import Array, Float
 
 from evarl.agents import a2c, ppo
 from evarl.agents.agent import Agent, AgentState
+from evarl.agents.guidance import Guidance
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key
 
 Metrics = dict[str, Array]
 
 
-def improve(agent: Agent, state: AgentState, key: Key, trajectory: Trajectory) -> tuple[AgentState, Metrics]:
+def improve(
+    agent: Agent, state: AgentState, key: Key, trajectory: Trajectory, guidance: Guidance | None = None
+) -> tuple[AgentState, Metrics]:
     """One update of actor and critic by the algorithm that the configuration names.
+
+    With guidance, advantages are weighted after they were normalised (normalising afterwards would undo the weights),
+    and the steps of the assessment enter the policy gradient as a second batch.
 
     Statistics of observations stay fixed within an update, so that the probabilities of the batch's actions are those
     with which they were taken; the batch enters them afterwards.
     """
     state, reward = _scaled_rewards(agent, state, trajectory)
     algorithm = {"a2c": a2c.improve, "ppo": ppo.improve}[agent.config.algorithm]
-    state, metrics = algorithm(agent, state, key, trajectory, reward)
+    state, metrics = algorithm(agent, state, key, trajectory, reward, guidance)
     statistics = state.policy.observation_statistics
     if statistics is not None:
         lead = trajectory.reward.size

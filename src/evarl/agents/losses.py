@@ -14,16 +14,16 @@ def policy_gradient_loss(log_prob: Float[Array, "*batch"], advantage: Float[Arra
     return -jnp.mean(advantage * log_prob)
 
 
-def clipped_loss(
+def clipped_terms(
     log_prob: Float[Array, "*batch"],
     old_log_prob: Float[Array, "*batch"],
     advantage: Float[Array, "*batch"],
     clip_range: float,
-) -> Float[Array, ""]:
-    """− E[min(ρA, clip(ρ, 1 ± ε) A)] with ρ = π(a|s) / π_old(a|s)."""
+) -> Float[Array, "*batch"]:
+    """min(ρA, clip(ρ, 1 ± ε) A) with ρ = π(a|s) / π_old(a|s), to be maximised."""
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1.0 - clip_range, 1.0 + clip_range)
-    return -jnp.mean(jnp.minimum(ratio * advantage, clipped * advantage))
+    return jnp.minimum(ratio * advantage, clipped * advantage)
 
 
 def value_loss(value: Float[Array, "*batch"], target: Float[Array, "*batch"]) -> Float[Array, ""]:

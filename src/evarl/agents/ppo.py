@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from evarl.agents.advantages import normalise
+from evarl.agents.advantages import normalise, spread
 from evarl.agents.agent import Agent, AgentState, Parameters
-from evarl.agents.losses import clipped_loss, descend, explained_variance, value_loss
+from evarl.agents.guidance import Guidance
+from evarl.agents.losses import clipped_terms, descend, explained_variance, value_loss
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key
 
@@ -15,7 +16,12 @@ Minibatch = dict[str, Array]
 
 
 def improve(
-    agent: Agent, state: AgentState, key: Key, trajectory: Trajectory, reward: Float[Array, "T N"]
+    agent: Agent,
+    state: AgentState,
+    key: Key,
+    trajectory: Trajectory,
+    reward: Float[Array, "T N"],
+    guidance: Guidance | None,
 ) -> tuple[AgentState, dict[str, Array]]:
     """`epochs` passes of `minibatches` gradient steps; advantages are computed once, with the critic as it was."""
     features = agent.features(state.policy, trajectory.observation)
@@ -28,12 +34,14 @@ def improve(
         "advantage": advantage,
         "target": value + advantage,
     }
+    if guidance is not None:
+        batch |= {"weight": guidance.weight, "bonus": guidance.bonus}
     batch = {name: x.reshape(size, *x.shape[2:]) for name, x in batch.items()}
 
     def one_pass(state: AgentState, key: Key) -> tuple[AgentState, dict[str, Array]]:
         order = jax.random.permutation(key, size).reshape(minibatches, -1)
         return jax.lax.scan(
-            lambda s, rows: _gradient_step(agent, s, {k: x[rows] for k, x in batch.items()}), state, order
+            lambda s, rows: _gradient_step(agent, s, {k: x[rows] for k, x in batch.items()}, guidance), state, order
         )
 
     state, metrics = jax.lax.scan(one_pass, state, jax.random.split(key, agent.config.ppo.epochs))
@@ -41,14 +49,25 @@ def improve(
     return state, metrics | {"explained_variance": explained_variance(value, value + advantage)}
 
 
-def _gradient_step(agent: Agent, state: AgentState, batch: Minibatch) -> tuple[AgentState, dict[str, Array]]:
+def _gradient_step(
+    agent: Agent, state: AgentState, batch: Minibatch, guidance: Guidance | None
+) -> tuple[AgentState, dict[str, Array]]:
     config = agent.config
+    unit = state.policy.value_scale * (spread(batch["advantage"]) if config.normalise_advantages else 1.0)
     advantage = normalise(batch["advantage"]) if config.normalise_advantages else batch["advantage"]
+    if guidance is not None:
+        advantage = batch["weight"] * advantage + batch["bonus"] / unit
 
     def actor_loss(actor: Parameters) -> tuple[Array, tuple[Array, Array, Array]]:
         distribution = agent.apply_actor(actor, batch["features"])
         log_prob = distribution.log_prob(batch["action"])
-        loss = clipped_loss(log_prob, batch["log_prob"], advantage, config.ppo.clip_range)
+        loss = -clipped_terms(log_prob, batch["log_prob"], advantage, config.ppo.clip_range).mean()
+        if guidance is not None:
+            shown = agent.apply_actor(actor, agent.features(state.policy, guidance.observation))
+            terms = clipped_terms(
+                shown.log_prob(guidance.action), guidance.log_prob, guidance.advantage / unit, config.ppo.clip_range
+            )
+            loss -= terms.sum()
         entropy = distribution.entropy().mean()
         log_ratio = log_prob - batch["log_prob"]
         divergence = jnp.mean(jnp.expm1(log_ratio) - log_ratio)

@@ -1,7 +1,7 @@
 """The experience an agent learns from: the same type whether it came from a JAX world or from the host."""
 
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 
 class Trajectory(struct.PyTreeNode):
@@ -16,6 +16,9 @@ class Trajectory(struct.PyTreeNode):
     reward: Float[Array, "T N"]
     terminated: Bool[Array, "T N"]
     truncated: Bool[Array, "T N"]
+    start_label: Int[Array, "T N"]
+    """−1 unless an episode begins with this step. Within a group of environments that share their start states, equal
+    labels mean the same start state."""
     final_observation: Array
     """[K, N, ...] what was seen when the j-th truncated episode of an environment ran out of time."""
     last_observation: Array

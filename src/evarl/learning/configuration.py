@@ -4,10 +4,12 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from evarl.agents.configuration import AgentConfig
+from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import InputError
+from evarl.evaluators.fitting_configuration import EvaluatorConfig
 
 MAX_SEED = 2**31 - 1
 
@@ -34,6 +36,33 @@ class TrainConfig:
     """Number of seeds, counted up from the first, trained as one vectorised program."""
     agent: AgentConfig = field(default_factory=AgentConfig)
     """The agent's settings."""
+    beta: float = 0.0
+    """Evaluability coefficient β: how much the policy gives for being predictable. 0 is ordinary training."""
+    beta_variance: float = 0.0
+    """Weight of a penalty on the variance of returns from a start state."""
+    evaluator_mode: Literal["none", "colearned", "frozen"] | None = None
+    """Whether an evaluator is learnt beside the policy, held fixed, or absent; not given: learnt when β is above 0."""
+    gradient: Literal["paired", "critic", "printed", "score"] = "critic"
+    """How the evaluation error is estimated in the policy gradient."""
+    queries: Literal["visited", "start"] = "visited"
+    """States at which the evaluation error counts."""
+    rollouts_per_start: int = 1
+    """Environments that share each start state; paired and the variance penalty need at least 2."""
+    ramp: int = 0
+    """Updates after the warm-up over which β grows from 0 to its value."""
+    max_shift: float = 2.0
+    """The weights of the policy gradient stay within 1 ± this."""
+    assessment: AssessmentConfig = field(default_factory=AssessmentConfig)
+    """The driver's test."""
+    evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
+    """What predicts the policy's values from its assessment."""
+
+    def resolved(self) -> "TrainConfig":
+        """The same with the evaluator's mode settled."""
+        if self.evaluator_mode is not None:
+            return self
+        wanted = self.beta > 0 or self.beta_variance > 0
+        return dataclasses.replace(self, evaluator_mode="colearned" if wanted else "none")
 
     def validate(self) -> None:
         """Refuse settings that cannot work, with one line that says what is wrong and what is allowed."""
@@ -48,12 +77,37 @@ class TrainConfig:
             last = self.seed + self.seeds - 1
             raise InputError(f"seed: seeds {self.seed} to {last} are not allowed; want them between 0 and {MAX_SEED}")
         self.agent.validate()
+        self._validate_evaluation()
         batch, minibatches = self.environments * self.steps, self.agent.ppo.minibatches
         if self.agent.algorithm == "ppo" and batch % minibatches:
             raise InputError(
                 f"agent.ppo.minibatches: {minibatches} does not divide the batch of "
                 f"{self.environments} environments × {self.steps} steps = {batch}"
             )
+
+    def _validate_evaluation(self) -> None:
+        for name in ("beta", "beta_variance", "ramp"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want 0 or more")
+        if not self.max_shift > 0:
+            raise InputError(f"max-shift: {self.max_shift} is not allowed; want above 0")
+        shared = self.rollouts_per_start
+        if shared < 1 or self.environments % shared:
+            raise InputError(f"rollouts-per-start: {shared} does not divide the {self.environments} environments")
+        if self.evaluator_mode == "none" and (self.beta > 0 or self.beta_variance > 0):
+            raise InputError(f"evaluator-mode: none does not go with beta {self.beta}; want colearned or frozen")
+        if self.beta > 0 and self.gradient in ("paired", "score") and self.queries != "start":
+            raise InputError(f"queries: {self.queries} does not go with gradient {self.gradient}; want start")
+        if ((self.beta > 0 and self.gradient == "paired") or self.beta_variance > 0) and shared < 2:
+            need = "gradient paired" if self.beta_variance == 0 else "beta-variance"
+            raise InputError(f"rollouts-per-start: 1 is not enough for {need}; want at least 2")
+        if (self.evaluator_mode == "frozen") != (self.evaluator.file is not None):
+            raise InputError(
+                f"evaluator.file: {self.evaluator.file} does not go with evaluator-mode {self.evaluator_mode}; "
+                "a file made by `evarl pretrain` and mode frozen belong together"
+            )
+        self.assessment.validate()
+        self.evaluator.validate()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Array
 
 from evarl.agents.distributions import world_action
+from evarl.assessment.host import HostAssessment
 from evarl.learning.learner import Learner, LearnerState, Metrics
-from evarl.rollouts.host import HostStates
+from evarl.rollouts.host import HostAct, HostStates
 from evarl.rollouts.host import collect as collect_on_host
 from evarl.worlds.world import HostWorld, Key
 
@@ -21,14 +22,15 @@ whatever the host asks for, it is the same machine code that computes an update,
 class Engine(Protocol):
     """Runs updates of a group of seeds."""
 
+    learner: Learner
     template: LearnerState
     """Shapes and dtypes of its state."""
 
     def init(self, seeds: list[int]) -> LearnerState:
         """Fresh states, stacked over seeds."""
 
-    def advance(self, state: LearnerState, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
-        """Run `count` updates; metrics are [count, seeds]."""
+    def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
+        """Run `count` updates, the first of which has the number `first`; metrics are [count, seeds]."""
 
 
 class CompiledEngine:
@@ -39,7 +41,8 @@ class CompiledEngine:
         template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
         self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), template)
         program = jax.jit(self._advance, donate_argnums=0)
-        self._compiled = program.lower(self.template, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+        number = jax.ShapeDtypeStruct((), jnp.int32)
+        self._compiled = program.lower(self.template, number, number).compile()
 
     def memory(self) -> int:
         """Bytes the program needs, from the compiler's own plan of its buffers."""
@@ -53,20 +56,21 @@ class CompiledEngine:
         states = [init(jax.random.PRNGKey(seed)) for seed in seeds]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
-    def advance(self, state: LearnerState, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
+    def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
         """Run at most CAPACITY updates; the given state is used up."""
-        state, metrics = self._compiled(state, jnp.asarray(count, jnp.int32))
+        state, metrics = self._compiled(state, jnp.asarray(first, jnp.int32), jnp.asarray(count, jnp.int32))
         return state, {name: np.asarray(x)[:count] for name, x in metrics.items()}
 
-    def _advance(self, state: LearnerState, count: Array) -> tuple[LearnerState, Metrics]:
-        update = jax.vmap(self.learner.update)
-        shapes = jax.eval_shape(update, state)[1]
+    def _advance(self, state: LearnerState, first: Array, count: Array) -> tuple[LearnerState, Metrics]:
+        """The number of the update is shared by all seeds, so what depends on it is decided once and not selected."""
+        update = jax.vmap(self.learner.update, in_axes=(0, None))
+        shapes = jax.eval_shape(update, state, first)[1]
         rows = jax.tree.map(lambda x: jnp.zeros((CAPACITY, *x.shape), x.dtype), shapes)
 
-        def body(index: Array, carry: tuple[LearnerState, Metrics]) -> tuple[LearnerState, Metrics]:
+        def body(offset: Array, carry: tuple[LearnerState, Metrics]) -> tuple[LearnerState, Metrics]:
             state, rows = carry
-            state, metrics = update(state)
-            return state, jax.tree.map(lambda table, row: table.at[index].set(row), rows, metrics)
+            state, metrics = update(state, first + offset)
+            return state, jax.tree.map(lambda table, row: table.at[offset].set(row), rows, metrics)
 
         return jax.lax.fori_loop(0, count, body, (state, rows))
 
@@ -91,31 +95,38 @@ class HostEngine:
         state = jax.jit(self.learner.init)(jax.random.PRNGKey(self._seed))
         return jax.tree.map(lambda leaf: leaf[None], state)
 
-    def advance(self, state: LearnerState, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
+    def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
         """Run `count` updates."""
+        config, examiner = self.learner.config, self.learner.examiner
         state = jax.tree.map(lambda leaf: leaf[0], state)
-        states = self._environments(np.asarray(state.worlds))
+        states = self._environments(first)
         rows: list[dict[str, Any]] = []
-        for _ in range(count):
+        for index in range(first, first + count):
             key, collect_key, learn_key = jax.random.split(state.key, 3)
-            keys = iter(jax.random.split(collect_key, self.learner.config.steps))
-
-            def act(observation: np.ndarray, state: LearnerState = state, keys: Any = keys) -> Any:
-                return jax.device_get(self._act(state.agent.policy, next(keys), observation))
-
-            trajectory = collect_on_host(act, states, self.learner.config.steps)
-            state = state.replace(key=key, worlds=jnp.asarray(states.episodes, jnp.int32))
-            state, metrics = self._learn(state, learn_key, trajectory)
+            act = self._acting(state, collect_key, config.steps)
+            trajectory = collect_on_host(act, states, config.steps, index)
+            showing = None
+            if examiner is not None and isinstance(examiner.assessment, HostAssessment):
+                act = self._acting(state, jax.random.fold_in(learn_key, 1), examiner.assessment.horizon)
+                showing = examiner.assessment.take(act, config.assessment.replicates)
+            number = jnp.asarray(index, jnp.int32)
+            state, metrics = self._learn(state.replace(key=key), learn_key, number, trajectory, showing)
             rows.append(metrics)
         columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
         return jax.tree.map(lambda leaf: leaf[None], state), columns
 
-    def _environments(self, episodes: np.ndarray) -> HostStates:
+    def _environments(self, index: int) -> HostStates:
         if self._states is None:
             assert isinstance(self.learner.world, HostWorld)
-            opened = self.learner.world.open(self.learner.config.environments)
-            self._states = HostStates.begin(opened, self._seed, episodes)
+            config = self.learner.config
+            opened = self.learner.world.open(config.environments)
+            shared = config.rollouts_per_start
+            self._states = HostStates.begin(opened, config.environments, self._seed, shared, index)
         return self._states
+
+    def _acting(self, state: LearnerState, key: Key, steps: int) -> HostAct:
+        keys = iter(jax.random.split(key, steps))
+        return lambda observation: jax.device_get(self._act(state.agent.policy, next(keys), observation))
 
     def _act_in_world(self, policy: Any, key: Key, observation: Array) -> tuple[Array, Array, Array]:
         action, log_prob = self.learner.agent.act(policy, key, observation)

@@ -11,7 +11,11 @@ from jaxtyping import Array, Int, UInt32
 from evarl.agents.agent import Agent, AgentState, make_agent
 from evarl.agents.improve import improve
 from evarl.agents.trajectory import Trajectory
+from evarl.assessment.assessment import Assessment, Showing
+from evarl.assessment.host import HostAssessment
+from evarl.evaluators.fitting import EvaluatorState
 from evarl.learning.configuration import TrainConfig
+from evarl.learning.examiner import Examiner, ExaminerState, make_examiner
 from evarl.rollouts.collect import WorldStates, begin, collect
 from evarl.rollouts.episodes import EpisodeClock, episode_statistics
 from evarl.worlds.registry import make_world
@@ -27,63 +31,86 @@ class LearnerState(struct.PyTreeNode):
     """Everything a run is at one moment; what a checkpoint holds."""
 
     key: UInt32[Array, "2"]
-    update: Int[Array, ""]
     agent: AgentState
     clock: EpisodeClock
-    worlds: Any
-    """WorldStates of a JAX world; for a host world the number of episodes begun in each environment."""
+    worlds: WorldStates | None
+    """None for host worlds, whose environments cannot be kept."""
+    examiner: ExaminerState | None
+    """None in ordinary training."""
 
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """The fixed part of a run: its world and its agent."""
+    """The fixed part of a run: its world, its agent and, in evaluation-aware training, its examiner."""
 
     config: TrainConfig
     world: World | HostWorld
     agent: Agent
+    examiner: Examiner | None
 
     def init(self, key: Key) -> LearnerState:
         """State before the first update."""
+        examiner_key = jax.random.fold_in(key, 1)
         key, agent_key, world_key = jax.random.split(key, 3)
-        environments = self.config.environments
-        worlds: WorldStates | Array
-        if isinstance(self.world, World):
-            worlds = begin(self.world, world_key, environments)
-        else:
-            worlds = jnp.zeros(environments, jnp.int32)
+        environments, shared = self.config.environments, self.config.rollouts_per_start
         return LearnerState(
             key=key,
-            update=jnp.zeros((), jnp.int32),
             agent=self.agent.init(agent_key, environments),
             clock=EpisodeClock.create(environments),
-            worlds=worlds,
+            worlds=begin(self.world, world_key, environments, shared) if isinstance(self.world, World) else None,
+            examiner=None if self.examiner is None else self.examiner.init(examiner_key),
         )
 
-    def update(self, state: LearnerState) -> tuple[LearnerState, Metrics]:
-        """Collect a batch and learn from it (JAX worlds)."""
+    def update(self, state: LearnerState, index: Int[Array, ""]) -> tuple[LearnerState, Metrics]:
+        """Collect a batch, take the assessment and learn from both (JAX worlds). `index` counts the updates."""
         assert isinstance(self.world, World)
+        assert state.worlds is not None
         key, collect_key, learn_key = jax.random.split(state.key, 3)
 
         def act(key: Key, observation: Array) -> tuple[Array, Array]:
             return self.agent.act(state.agent.policy, key, observation)
 
-        worlds, trajectory = collect(self.world, act, state.worlds, collect_key, self.config.steps)
-        return self.learn(state.replace(key=key, worlds=worlds), learn_key, trajectory)
+        shared = self.config.rollouts_per_start
+        worlds, trajectory = collect(self.world, act, state.worlds, collect_key, self.config.steps, shared)
+        showing = None
+        if self.examiner is not None and isinstance(self.examiner.assessment, Assessment):
+            replicates = self.config.assessment.replicates
+            showing = self.examiner.assessment.take(act, jax.random.fold_in(learn_key, 1), replicates, self.world)
+        return self.learn(state.replace(key=key, worlds=worlds), learn_key, index, trajectory, showing)
 
-    def learn(self, state: LearnerState, key: Key, trajectory: Trajectory) -> tuple[LearnerState, Metrics]:
-        """Learn from a batch, wherever it came from."""
-        clock, episodes = episode_statistics(state.clock, trajectory.reward, trajectory.done, self.config.discount)
-        agent, metrics = improve(self.agent, state.agent, key, trajectory)
-        state = state.replace(update=state.update + 1, agent=agent, clock=clock)
-        return state, episodes | metrics | {"fault": _fault(trajectory, agent)}
+    def learn(
+        self, state: LearnerState, key: Key, index: Int[Array, ""], trajectory: Trajectory, showing: Showing | None
+    ) -> tuple[LearnerState, Metrics]:
+        """Learn from a batch and an assessment, wherever they came from."""
+        clock, metrics = episode_statistics(state.clock, trajectory.reward, trajectory.done, self.config.discount)
+        examiner, guidance = state.examiner, None
+        if self.examiner is not None:
+            assert examiner is not None
+            assert showing is not None
+            examiner_key, policy = jax.random.fold_in(key, 2), state.agent.policy
+            examiner, guidance, examined = self.examiner.examine(
+                examiner, examiner_key, index, self.agent, policy, trajectory, showing
+            )
+            metrics |= examined
+        agent, improved = improve(self.agent, state.agent, key, trajectory, guidance)
+        state = state.replace(agent=agent, clock=clock, examiner=examiner)
+        return state, metrics | improved | {"fault": _fault(trajectory, agent)}
 
 
-def make_learner(config: TrainConfig) -> Learner:
-    """Build the world and the agent that a configuration names."""
+def make_learner(
+    config: TrainConfig,
+    assessment: Assessment | HostAssessment | None = None,
+    frozen: EvaluatorState | None = None,
+) -> Learner:
+    """Build the world and the agent that a configuration names, and the examiner if there is an assessment."""
     config.validate()
     world = make_world(config.world, config.horizon, config.discount)
     agent = make_agent(config.agent, world.observation_space, world.action_space, config.discount, config.updates)
-    return Learner(config, world, agent)
+    if assessment is None:
+        return Learner(config, world, agent, None)
+    if isinstance(assessment, Assessment):
+        assessment.check_compatible(world)
+    return Learner(config, world, agent, make_examiner(config, world.observation_space, assessment, frozen))
 
 
 def _fault(trajectory: Trajectory, agent: AgentState) -> Int[Array, ""]:

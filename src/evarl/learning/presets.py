@@ -3,7 +3,10 @@
 from collections.abc import Callable
 
 from evarl.agents.configuration import AgentConfig, PPOConfig
+from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import unknown_name
+from evarl.evaluators.configuration import NetworkConfig
+from evarl.evaluators.fitting_configuration import EvaluatorConfig
 from evarl.learning.configuration import TrainConfig
 
 
@@ -20,6 +23,15 @@ def navigation() -> TrainConfig:
             actor_learning_rate=5e-4,
             critic_learning_rate=1e-3,
             entropy_coefficient=0.01,
+        ),
+        rollouts_per_start=8,
+        assessment=AssessmentConfig(start_states="0.25,0.25 0.75,0.25 0.25,0.75 0.75,0.75", horizon=3),
+        evaluator=EvaluatorConfig(
+            network=NetworkConfig(width=32, heads=2, layers=2),
+            learning_rate=3e-3,
+            batch_size=128,
+            policies=10,
+            warmup=100,
         ),
     )
 
@@ -41,6 +53,11 @@ def minatar() -> TrainConfig:
             entropy_coefficient=0.01,
             ppo=PPOConfig(epochs=4, minibatches=8),
         ),
+        rollouts_per_start=2,
+        assessment=AssessmentConfig(scenarios=5, horizon=10),
+        evaluator=EvaluatorConfig(
+            network=NetworkConfig(width=16, heads=4, layers=4), learning_rate=1e-3, batch_size=256, policies=5
+        ),
     )
 
 
@@ -60,6 +77,11 @@ def brax() -> TrainConfig:
             normalise_observations=True,
             scale_rewards=True,
             ppo=PPOConfig(epochs=4, minibatches=32),
+        ),
+        rollouts_per_start=2,
+        assessment=AssessmentConfig(scenarios=5, horizon=25, base_updates=50),
+        evaluator=EvaluatorConfig(
+            network=NetworkConfig(width=16, heads=4, layers=4), learning_rate=1e-4, batch_size=256, policies=5
         ),
     )
 

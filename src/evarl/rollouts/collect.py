@@ -22,39 +22,60 @@ class WorldStates(struct.PyTreeNode):
     state: WorldState
     observation: Array
     """[N, ...]"""
+    label: Int[Array, " N"]
+    """`Trajectory.start_label` of the next step: −1 in mid-episode."""
 
 
-def begin(world: World, key: Key, environments: int) -> WorldStates:
-    """Reset N environments."""
-    state, observation = jax.vmap(world.reset)(jax.random.split(key, environments))
-    return WorldStates(state, observation)
+def begin(world: World, key: Key, environments: int, rollouts_per_start: int = 1) -> WorldStates:
+    """Reset N environments; each group of `rollouts_per_start` neighbours begins at one start state."""
+    count = jnp.zeros(environments, jnp.int32)
+    state, observation = jax.vmap(world.reset)(_reset_keys(_group_keys(key, environments, rollouts_per_start), count))
+    return WorldStates(state, observation, count)
 
 
-def collect(world: World, act: Act, states: WorldStates, key: Key, steps: int) -> tuple[WorldStates, Trajectory]:
-    """Let the policy act for `steps` steps in every environment; an episode that ends is followed by a fresh one."""
+def collect(
+    world: World, act: Act, states: WorldStates, key: Key, steps: int, rollouts_per_start: int = 1
+) -> tuple[WorldStates, Trajectory]:
+    """Let the policy act for `steps` steps in every environment; an episode that ends is followed by a fresh one.
+
+    The j-th reset within a batch leads all environments of a group to the same start state: the reset key is repeated,
+    the keys of the steps are not. So there are independent rollouts from one state at no extra cost.
+    """
     environments = states.observation.shape[0]
-    slots = final_slots(steps, world.horizon)
-    final = jnp.zeros((slots, *states.observation.shape), states.observation.dtype)
+    step_key, reset_key = jax.random.split(key)
+    group_keys = _group_keys(reset_key, environments, rollouts_per_start)
+    final = jnp.zeros((final_slots(steps, world.horizon), *states.observation.shape), states.observation.dtype)
+    Carry = tuple[WorldStates, Array, Int[Array, " N"], Int[Array, " N"]]
 
-    def one_step(
-        carry: tuple[WorldStates, Array, Int[Array, " N"]], key: Key
-    ) -> tuple[tuple[WorldStates, Array, Int[Array, " N"]], tuple[Array, ...]]:
-        states, final, count = carry
-        act_key, step_key, reset_key = jax.random.split(key, 3)
+    def one_step(carry: Carry, key: Key) -> tuple[Carry, tuple[Array, ...]]:
+        states, final, truncations, resets = carry
+        act_key, step_key = jax.random.split(key)
         action, log_prob = act(act_key, states.observation)
         step = jax.vmap(world.step)(
             jax.random.split(step_key, environments), states.state, world_action(world.action_space, action)
         )
-        fresh = begin(world, reset_key, environments)
-        following = jax.vmap(select)(step.terminated | step.truncated, fresh, WorldStates(step.state, step.observation))
-        final = record_final(final, count, step.truncated, step.observation)
-        count = count + step.truncated.astype(count.dtype)
-        kept = (states.observation, action, log_prob, step.reward, step.terminated, step.truncated)
-        return (following, final, count), kept
+        done = step.terminated | step.truncated
+        fresh = WorldStates(*jax.vmap(world.reset)(_reset_keys(group_keys, resets)), resets + 1)
+        onward = WorldStates(step.state, step.observation, jnp.full_like(resets, -1))
+        final = record_final(final, truncations, step.truncated, step.observation)
+        kept = (states.observation, action, log_prob, step.reward, step.terminated, step.truncated, states.label)
+        following = jax.vmap(select)(done, fresh, onward)
+        counted = truncations + step.truncated.astype(jnp.int32), resets + done.astype(jnp.int32)
+        return (following, final, *counted), kept
 
-    carry = (states, final, jnp.zeros(environments, jnp.int32))
-    (states, final, _), (observation, action, log_prob, reward, terminated, truncated) = jax.lax.scan(
-        one_step, carry, jax.random.split(key, steps)
+    zeros = jnp.zeros(environments, jnp.int32)
+    (states, final, _, _), kept = jax.lax.scan(
+        one_step, (states, final, zeros, zeros), jax.random.split(step_key, steps)
     )
-    last = states.observation
-    return states, Trajectory(observation, action, log_prob, reward, terminated, truncated, final, last)
+    # a start state drawn in this batch and begun in the next must not be taken for one that the next batch draws
+    label = jnp.where(states.label >= 0, states.label + steps, states.label)
+    return states.replace(label=label), Trajectory(*(*kept, final, states.observation))
+
+
+def _group_keys(key: Key, environments: int, rollouts_per_start: int) -> Array:
+    groups = jnp.arange(environments) // rollouts_per_start
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, groups)
+
+
+def _reset_keys(group_keys: Array, resets: Int[Array, " N"]) -> Array:
+    return jax.vmap(jax.random.fold_in)(group_keys, resets)

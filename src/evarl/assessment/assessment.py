@@ -1,0 +1,162 @@
+"""An assessment: k start states of a world, a short horizon, and what a policy shows there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from evarl.agents.distributions import world_action
+from evarl.errors import InputError
+from evarl.rollouts.collect import Act
+from evarl.worlds.spaces import Discrete
+from evarl.worlds.world import HostWorld, Key, World
+
+Mapping = Callable[[Array], Array]
+
+
+def unchanged(x: Array) -> Array:
+    """The mapping between worlds that share their spaces."""
+    return x
+
+
+class Showing(struct.PyTreeNode):
+    """What a policy did in an assessment: h steps of k scenarios, R replicates each, time first."""
+
+    observation: Array
+    """[h, k, R, ...] in the deployment world's space."""
+    action: Array
+    """[h, k, R, ...]"""
+    log_prob: Float[Array, "h k R"]
+    reward: Float[Array, "h k R"]
+    alive: Bool[Array, "h k R"]
+    """Whether the scenario was still under way when the step was taken; rewards elsewhere are 0."""
+
+    def rewards_to_go(self, discount: float) -> Float[Array, "h k R"]:
+        """Σ_{t' ≥ t} γ_A^(t' − t) r_t'; the first row is the return G of each rollout."""
+
+        def backwards(following: Array, reward: Array) -> tuple[Array, Array]:
+            total = reward + discount * following
+            return total, total
+
+        return jax.lax.scan(backwards, jnp.zeros_like(self.reward[0]), self.reward, reverse=True)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """A driver's test in a JAX world. `map_observation` and `map_action` lead between two worlds that differ.
+
+    >>> from evarl.worlds.navigation import open_field
+    >>> import numpy as np
+    >>> Assessment(open_field(), np.array([[0.2, 0.2], [0.8, 0.2]], np.float32), horizon=3).scenarios
+    2
+    """
+
+    world: World
+    start_states: Any
+    """Physics of the k start states, stacked."""
+    horizon: int
+    discount: float = 1.0
+    map_observation: Mapping = unchanged
+    """φ_A: from what this world shows to what the policy is used to."""
+    map_action: Mapping = unchanged
+    """From an action of the deployment world to one of this world."""
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise InputError(f"assessment.horizon: {self.horizon} is not allowed; want at least 1")
+        sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(self.start_states)}
+        if len(sizes) != 1 or sizes in ({()}, {(0,)}):
+            raise InputError(f"assessment.start-states: want k ≥ 1 stacked states, got leading shapes {sorted(sizes)}")
+        wanted = jax.eval_shape(self.world.initial, jax.random.PRNGKey(0))
+        given = jax.eval_shape(
+            lambda states: jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], states), self.start_states
+        )
+        same = str(jax.tree.structure(wanted)) == str(jax.tree.structure(given))
+        if not same or any(
+            a.shape != b.shape or a.dtype != b.dtype
+            for a, b in zip(jax.tree.leaves(wanted), jax.tree.leaves(given), strict=False)
+        ):
+            raise InputError(
+                f"assessment.start-states: a state of {self.world.name} is {_describe(wanted)}, got {_describe(given)}"
+            )
+
+    @property
+    def scenarios(self) -> int:
+        """The number k of start states."""
+        return int(np.shape(jax.tree.leaves(self.start_states)[0])[0])
+
+    def observations(self) -> Array:
+        """What the policy sees at the start states, [k, ...]."""
+        return jax.vmap(lambda physics: self.map_observation(self.world.observation(physics)))(self.start_states)
+
+    def check_compatible(self, deployment: World | HostWorld) -> None:
+        """Refuse an assessment in which a policy of the deployment world could not act."""
+        shown = jax.eval_shape(self.observations)
+        shape, dtype = deployment.observation_space.shape, np.dtype(deployment.observation_space.dtype)
+        if shown.shape[1:] != shape or shown.dtype != dtype:
+            raise InputError(
+                f"assessment.world: {self.world.name} shows {shown.dtype}{list(shown.shape[1:])}, {deployment.name} "
+                f"{dtype}{list(shape)} in the observation space; give a map_observation that leads from one to the other"
+            )
+        here, there = self.world.action_space, deployment.action_space
+        if self.map_action is unchanged and here != there:
+            raise InputError(
+                f"assessment.world: {self.world.name} takes {here}, {deployment.name} {there} as action space; "
+                "give a map_action that leads from the second to the first"
+            )
+
+    def take(self, act: Act, key: Key, replicates: int, deployment: World | HostWorld) -> Showing:
+        """Roll the policy through every scenario `replicates` times."""
+        k, rollouts = self.scenarios, self.scenarios * replicates
+        starts = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), replicates, axis=0), self.start_states)
+        state, _ = jax.vmap(self.world.begin)(starts)
+
+        def one_step(carry: tuple[Any, Array], key: Key) -> tuple[tuple[Any, Array], tuple[Array, ...]]:
+            state, alive = carry
+            act_key, step_key = jax.random.split(key)
+            shown = jax.vmap(lambda physics: self.map_observation(self.world.observation(physics)))(state.physics)
+            action, log_prob = act(act_key, shown)
+            taken = jax.vmap(self.map_action)(world_action(deployment.action_space, action))
+            step = jax.vmap(self.world.step)(jax.random.split(step_key, rollouts), state, taken)
+            reward = jnp.where(alive, step.reward, 0.0)
+            return (step.state, alive & ~step.terminated), (shown, action, log_prob, reward, alive)
+
+        keys = jax.random.split(key, self.horizon)
+        _, steps = jax.lax.scan(one_step, (state, jnp.ones(rollouts, bool)), keys)
+        return Showing(*(x.reshape(self.horizon, k, replicates, *x.shape[2:]) for x in steps))
+
+
+def _describe(tree: Any) -> str:
+    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(tree)) or "nothing"
+
+
+def discrete_states(states: list[tuple[float, ...]]) -> list[int]:
+    """Whole numbers, one for each state."""
+    if any(len(state) != 1 or state[0] != int(state[0]) for state in states):
+        raise InputError(f"assessment.start-states: want one whole number for each state, got {states}")
+    return [int(state[0]) for state in states]
+
+
+def given_states(world: World, states: list[tuple[float, ...]]) -> Any:
+    """Start states written as numbers, for worlds whose physics is a single array."""
+    wanted = jax.tree.leaves(jax.eval_shape(world.initial, jax.random.PRNGKey(0)))
+    if len(wanted) != 1:
+        raise InputError(
+            f"assessment.start-states: a state of {world.name} is more than a list of numbers; "
+            "use states visited by a base policy, or build an Assessment in Python"
+        )
+    if jnp.issubdtype(wanted[0].dtype, jnp.integer):
+        count = world.observation_space.size if isinstance(world.action_space, Discrete) else None
+        indices = discrete_states(states)
+        if count is not None and not all(0 <= index < count for index in indices):
+            raise InputError(f"assessment.start-states: {world.name} has states 0 to {count - 1}, got {indices}")
+        return np.asarray(indices, wanted[0].dtype)
+    size = int(np.prod(wanted[0].shape))
+    if any(len(state) != size for state in states):
+        raise InputError(f"assessment.start-states: a state of {world.name} has {size} numbers, got {states}")
+    return np.asarray(states, wanted[0].dtype).reshape(len(states), *wanted[0].shape)

@@ -1,0 +1,1 @@
+"""Evaluators: what predicts a policy's values from the returns of a few assessment episodes."""

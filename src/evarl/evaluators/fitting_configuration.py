@@ -1,0 +1,50 @@
+"""Settings of how an evaluator learns. Plain data, no JAX."""
+
+from dataclasses import dataclass, field
+
+from evarl.errors import InputError
+from evarl.evaluators.configuration import NetworkConfig
+
+
+@dataclass(frozen=True)
+class EvaluatorConfig:
+    """A network, and how it is fitted to the memory of recent policies."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """Its architecture."""
+    learning_rate: float = 3e-3
+    """Adam step size."""
+    batch_size: int = 128
+    """Queries in one gradient step, equally many from every stored policy."""
+    steps: int = 5
+    """Gradient steps before each policy update."""
+    initial_steps: int = 500
+    """Gradient steps on the filled memory when the warm-up ends."""
+    warmup: int = 100
+    """Policy updates before the evaluator is used; the memory fills meanwhile."""
+    policies: int = 10
+    """Most recent policies that the memory keeps."""
+    transitions: int | None = None
+    """Visited states kept of each policy; all of a batch when not given."""
+    every: int = 1
+    """Store and fit in one policy update out of this many: above 1, deployment returns for the evaluator are scarce."""
+    file: str | None = None
+    """A pre-trained evaluator (made by `evarl pretrain`), to be held fixed in mode frozen."""
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work."""
+        for name in ("batch_size", "steps", "policies", "every"):
+            if getattr(self, name) < 1:
+                raise InputError(
+                    f"evaluator.{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want at least 1"
+                )
+        for name in ("initial_steps", "warmup"):
+            if getattr(self, name) < 0:
+                raise InputError(
+                    f"evaluator.{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want 0 or more"
+                )
+        if self.transitions is not None and self.transitions < 1:
+            raise InputError(f"evaluator.transitions: {self.transitions} is not allowed; want at least 1")
+        if not self.learning_rate > 0:
+            raise InputError(f"evaluator.learning-rate: {self.learning_rate} is not allowed; want above 0")
+        self.network.validate()

@@ -1,0 +1,63 @@
+"""The memory of the m most recent policies: the states they met, the returns from there, and one Ξ for each policy."""
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evarl.worlds.spaces import Box
+from evarl.worlds.world import Key
+
+
+class Policy(struct.PyTreeNode):
+    """What is remembered of one policy."""
+
+    observation: Array
+    """[S, ...]"""
+    target: Float[Array, " S"]
+    """Return-to-go from each state."""
+    returns: Float[Array, " k"]
+    """Assessment returns."""
+
+
+class Memory(struct.PyTreeNode):
+    """m slots, used in turn; the leaves of `slots` have a leading axis m."""
+
+    slots: Policy
+
+    @classmethod
+    def create(cls, policies: int, transitions: int, space: Box, scenarios: int) -> "Memory":
+        """Empty slots."""
+        return cls(
+            Policy(
+                jnp.zeros((policies, transitions, *space.shape), space.dtype),
+                jnp.zeros((policies, transitions)),
+                jnp.zeros((policies, scenarios)),
+            )
+        )
+
+    @property
+    def policies(self) -> int:
+        """The number m of slots."""
+        return self.slots.target.shape[0]
+
+    def store(self, index: Int[Array, ""], policy: Policy) -> "Memory":
+        """Put the index-th policy where the oldest one was."""
+        slot = index % self.policies
+        write = lambda table, entry: jax.lax.dynamic_update_index_in_dim(table, entry, slot, 0)  # noqa: E731
+        return Memory(jax.tree.map(write, self.slots, policy))
+
+    def sample(self, key: Key, filled: Int[Array, ""], batch_size: int) -> Policy:
+        """About `batch_size` rows, equally many from every policy: leaves [m, q, ...], [m, q] and [m, k].
+
+        Drawing them grouped by policy lets an evaluator read each assessment once. While only some slots are filled,
+        those are used more than once.
+        """
+        policies, transitions = self.slots.target.shape
+        slots = jnp.arange(policies) % filled
+        rows = jax.random.randint(key, (policies, -(-batch_size // policies)), 0, transitions)
+        return Policy(
+            self.slots.observation[slots[:, None], rows],
+            self.slots.target[slots[:, None], rows],
+            self.slots.returns[slots],
+        )

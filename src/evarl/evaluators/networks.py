@@ -1,0 +1,146 @@
+"""Value evaluators V̂(s | Ξ): from k start states and their returns under a policy to that policy's values elsewhere.
+
+All have one signature and see one policy; callers vmap over policies. With F features, k assessment states and Q queries:
+
+    (scenarios [k, F], standardised returns [k], queries [Q, F]) → values [Q]
+"""
+
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from evarl.evaluators.configuration import NetworkConfig
+
+SIMILARITY_FLOOR = 1e-6
+"""Added to softplus, which can round to 0, so that the similarities of `Linear` never sum to 0."""
+
+
+class Transformer(nn.Module):
+    """Pre-LayerNorm blocks: x ← x + Attention(LN x), then x ← x + Dense(relu(Dense(LN x))), without a final norm."""
+
+    config: NetworkConfig
+    dtype: Any
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "*batch n h"], context: Float[Array, "k h"] | None = None
+    ) -> Float[Array, "*batch n h"]:
+        """Let the tokens attend to `context`, or to one another when there is none."""
+        normalise = partial(nn.LayerNorm, param_dtype=self.dtype, force_float32_reductions=False)
+        dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
+        for _ in range(self.config.layers):
+            attention = nn.MultiHeadDotProductAttention(self.config.heads, param_dtype=self.dtype)
+            x = x + attention(normalise()(x), context)
+            hidden = nn.relu(dense()(normalise()(x)))
+            x = x + dense()(hidden)
+        return x
+
+
+class Pairs(nn.Module):
+    """One token per pair, A sⁱ + b Gⁱ + c. Apart, so that b starts at unit scale however many features a state has."""
+
+    config: NetworkConfig
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"]) -> Float[Array, "k h"]:
+        """Embed the pairs; no positions, so their order cannot matter."""
+        dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
+        return dense(name="state")(scenarios) + dense(use_bias=False, name="return")(returns[:, None])
+
+
+class Evaluator(nn.Module):
+    """What the four kinds share. `dtype` is that of the parameters; the inputs must have the same."""
+
+    config: NetworkConfig
+    dtype: Any = jnp.float32
+
+    def query_alone(self, tokens: Float[Array, "n h"], queries: Float[Array, "Q h"]) -> Float[Array, "Q h"]:
+        """Give each query a sequence of its own, tokens and query, and return what becomes of the query there."""
+        shared = jnp.broadcast_to(tokens, (len(queries), *tokens.shape))
+        sequences = jnp.concatenate([shared, queries[:, None]], axis=1)
+        return Transformer(self.config, self.dtype)(sequences)[:, -1]
+
+    def value(self, queries: Float[Array, "Q h"]) -> Float[Array, " Q"]:
+        """The linear read-out."""
+        return nn.Dense(1, param_dtype=self.dtype, name="value")(queries)[:, 0]
+
+
+class Listing(Evaluator):
+    """The paper's appendix to the letter: states, returns and query are 2k + 1 tokens of one sequence.
+
+    State i has position i; every return, and the query, has position k. The returns are therefore a set without order:
+    the output stays the same when they are permuted among the states.
+    """
+
+    @nn.compact
+    def __call__(
+        self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"], queries: Float[Array, "Q F"]
+    ) -> Float[Array, " Q"]:
+        """The predicted values."""
+        dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
+        k = len(returns)
+        positions = nn.Embed(k + 1, self.config.width, param_dtype=self.dtype)(jnp.arange(k + 1))
+        states = dense(name="state")(scenarios) + positions[:k]
+        outcomes = dense(name="return")(returns[:, None]) + positions[k:]
+        asked = dense(name="query")(queries) + positions[k:]
+        return self.value(self.query_alone(jnp.concatenate([states, outcomes]), asked))
+
+
+class Paired(Evaluator):
+    """A state and its return are one token: k + 1 tokens for each query, without positions."""
+
+    @nn.compact
+    def __call__(
+        self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"], queries: Float[Array, "Q F"]
+    ) -> Float[Array, " Q"]:
+        """The predicted values."""
+        asked = nn.Dense(self.config.width, param_dtype=self.dtype, name="query")(queries)
+        return self.value(self.query_alone(Pairs(self.config, self.dtype)(scenarios, returns), asked))
+
+
+class Factored(Evaluator):
+    """The k pairs are encoded once, and each query attends to them: the blocks see Q + k tokens, not Q·(k + 1).
+
+    Queries do not attend to one another, so they are one sequence with k keys and values for all. The gradient with
+    respect to the returns goes through those k tokens alone, and is as cheap.
+    """
+
+    @nn.compact
+    def __call__(
+        self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"], queries: Float[Array, "Q F"]
+    ) -> Float[Array, " Q"]:
+        """The predicted values."""
+        dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
+        pairs = Pairs(self.config, self.dtype)(scenarios, returns)
+        encoded = Transformer(self.config, self.dtype, name="encode")(pairs)
+        asked = dense(name="query_out")(nn.relu(dense(name="query_in")(queries)))
+        return self.value(Transformer(self.config, self.dtype, name="attend")(asked, encoded))
+
+
+class Linear(Evaluator):
+    """The similarity-weighted mean of the paper's theory, V̂(s) = Σᵢ f(s, sⁱ) Gⁱ / Σᵢ f(s, sⁱ), f(s, s′) = φ(s)ᵀφ(s′).
+
+    φ is positive, so V̂ is a convex combination of the returns, and linear in them. The sums over i come first.
+    """
+
+    @nn.compact
+    def __call__(
+        self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"], queries: Float[Array, "Q F"]
+    ) -> Float[Array, " Q"]:
+        """The predicted values."""
+        dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
+        phi = nn.Sequential([dense(), nn.relu, dense(), nn.softplus])
+        known, asked = phi(scenarios) + SIMILARITY_FLOOR, phi(queries) + SIMILARITY_FLOOR
+        return (asked @ (returns @ known)) / (asked @ known.sum(axis=0))
+
+
+NETWORKS: dict[str, type[Evaluator]] = {"listing": Listing, "paired": Paired, "factored": Factored, "linear": Linear}
+
+
+def make_network(config: NetworkConfig, dtype: Any = jnp.float32) -> nn.Module:
+    """The network a configuration asks for, with parameters of the given type."""
+    return NETWORKS[config.kind](config, dtype)
