@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from evarl.agents.configuration import AgentConfig, PPOConfig
     from evarl.learning.configuration import TrainConfig
     from evarl.learning.presets import preset
+    from evarl.report.evaluation import evaluate
+    from evarl.report.examination import assess
     from evarl.runs.run import Run
     from evarl.runs.train import train
     from evarl.worlds.registry import make_world, world_names
@@ -21,6 +23,8 @@ _HOMES = {
     "PPOConfig": "evarl.agents.configuration",
     "Run": "evarl.runs.run",
     "TrainConfig": "evarl.learning.configuration",
+    "assess": "evarl.report.examination",
+    "evaluate": "evarl.report.evaluation",
     "make_world": "evarl.worlds.registry",
     "preset": "evarl.learning.presets",
     "train": "evarl.runs.train",
@@ -33,6 +37,8 @@ __all__ = [
     "PPOConfig",
     "Run",
     "TrainConfig",
+    "assess",
+    "evaluate",
     "make_world",
     "preset",
     "train",

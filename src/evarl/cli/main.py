@@ -7,6 +7,8 @@ from importlib.metadata import version
 from evarl.errors import EvarlError, unknown_name
 
 COMMANDS = {
+    "assess": "give a policy the driver's test, and predict its deployment value from it",
+    "evaluate": "measure a run's evaluators against the truth, beside every control",
     "train": "train a policy and keep the run in a directory",
     "worlds": "list the worlds with their spaces, horizon and discount",
 }

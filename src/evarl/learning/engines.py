@@ -38,6 +38,7 @@ class CompiledEngine:
 
     def __init__(self, learner: Learner, seeds: int):
         self.learner = learner
+        self._seeds = seeds
         template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
         self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), template)
         program = jax.jit(self._advance, donate_argnums=0)
@@ -63,7 +64,7 @@ class CompiledEngine:
 
     def _advance(self, state: LearnerState, first: Array, count: Array) -> tuple[LearnerState, Metrics]:
         """The number of the update is shared by all seeds, so what depends on it is decided once and not selected."""
-        update = jax.vmap(self.learner.update, in_axes=(0, None))
+        update = jax.vmap(self.learner.update, in_axes=(0, None)) if self._seeds > 1 else self._update_one
         shapes = jax.eval_shape(update, state, first)[1]
         rows = jax.tree.map(lambda x: jnp.zeros((CAPACITY, *x.shape), x.dtype), shapes)
 
@@ -73,6 +74,11 @@ class CompiledEngine:
             return state, jax.tree.map(lambda table, row: table.at[offset].set(row), rows, metrics)
 
         return jax.lax.fori_loop(0, count, body, (state, rows))
+
+    def _update_one(self, state: LearnerState, index: Array) -> tuple[LearnerState, Metrics]:
+        """A single seed is not vmapped: products of batches of one matrix compile to slower code than plain ones."""
+        updated = self.learner.update(jax.tree.map(lambda leaf: leaf[0], state), index)
+        return jax.tree.map(lambda leaf: leaf[None], updated)
 
 
 class HostEngine:

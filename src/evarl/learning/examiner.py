@@ -16,11 +16,14 @@ from evarl.assessment.host import HostAssessment
 from evarl.evaluators.fitting import SLOWEST, Evaluator, EvaluatorState, make_evaluator
 from evarl.evaluators.memory import Memory, Policy
 from evarl.learning.configuration import TrainConfig
-from evarl.learning.objective import Evidence, Objective, guide, masked_mean, mean_of_others
+from evarl.learning.objective import Evidence, Objective, Thinned, guide, masked_mean, mean_of_others
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
 Metrics = dict[str, Array]
+
+ENOUGH = 256
+"""Visited states over which averages are taken where the whole batch is not needed."""
 
 
 class ExaminerState(struct.PyTreeNode):
@@ -82,12 +85,16 @@ class Examiner:
         to_go = showing.rewards_to_go(self.assessment.discount)
         shown = to_go[0].mean(axis=1)
         flat = trajectory.observation.reshape(returns.size, *trajectory.observation.shape[2:])
+        stride = self._stride()
 
-        def predict(evaluator: EvaluatorState, returns_shown: Array) -> Float[Array, "T N"]:
-            return self.evaluator.predict(evaluator, returns_shown, flat).reshape(returns.shape)
+        def predict(evaluator: EvaluatorState, shown: Array, stride: int = 1) -> Float[Array, "T N"]:
+            queries = trajectory.observation[::stride]
+            values = self.evaluator.predict(evaluator, shown, queries.reshape(-1, *queries.shape[2:]))
+            return values.reshape(queries.shape[:2])
 
         evaluator, memory = state.evaluator, state.memory
-        metrics = self._fresh_metrics(state, predict(evaluator, shown), value, returns)
+        fresh = predict(evaluator, shown, stride)
+        metrics = self._fresh_metrics(state, fresh, value[::stride], returns[::stride])
         if memory is not None:
             policy_row = Policy(*self._subsample(key, flat, returns.reshape(-1)), shown)
             memory = memory.store(index, policy_row)
@@ -104,7 +111,8 @@ class Examiner:
         if config.beta > 0 or config.beta_variance > 0:
             evidence = Evidence(trajectory, returns, value, showing, state.baseline, state.loss_baseline)
             beta = jnp.float32(config.beta) * self._ramp(index)
-            guidance, weights = guide(self.objective, beta, evidence, lambda r: predict(evaluator, r))
+            thinned = Thinned(stride, lambda shown: predict(evaluator, shown, stride))
+            guidance, weights = guide(self.objective, beta, evidence, lambda shown: predict(evaluator, shown), thinned)
             guidance = guidance.replace(bonus=guidance.bonus * self._ramp(index))
             metrics |= weights
         rate = jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
@@ -125,6 +133,10 @@ class Examiner:
         last = agent.value(policy, trajectory.last_observation)
         ends = trajectory.terminated, trajectory.truncated
         return value, returns_to_go(trajectory.reward, last, *ends, self.config.discount)
+
+    def _stride(self) -> int:
+        """Thin a batch to about ENOUGH states."""
+        return max(1, min(self.config.steps, self.config.steps * self.config.environments // ENOUGH))
 
     def _kept(self) -> int:
         batch = self.config.environments * self.config.steps

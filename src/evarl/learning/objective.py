@@ -57,10 +57,20 @@ class Evidence(NamedTuple):
     """Running mean of the squared error at start states, from earlier updates."""
 
 
+class Thinned(NamedTuple):
+    """Every n-th step of the batch, and V̂ there: enough for an average over visited states."""
+
+    stride: int
+    predict: Predict
+
+
 def guide(
-    objective: Objective, beta: Float[Array, ""], evidence: Evidence, predict: Predict
+    objective: Objective, beta: Float[Array, ""], evidence: Evidence, predict: Predict, thinned: Thinned | None = None
 ) -> tuple[Guidance, dict[str, Array]]:
-    """Weights, bonus and assessment advantages for one policy update, and what they look like."""
+    """Weights, bonus and assessment advantages for one policy update, and what they look like.
+
+    w wants V̂ at every state of the batch. u is an average over states, and for visited states the thinned batch does.
+    """
     trajectory, showing = evidence.trajectory, evidence.showing
     start = trajectory.start_label >= 0
     to_go = showing.rewards_to_go(objective.assessment_discount)  # [h, k, R]
@@ -92,7 +102,8 @@ def guide(
         advantage = -share * beta * surprise * jnp.ones_like(to_go)
     else:
         weight = 1.0 - 2.0 * beta * average
-        u = assessment_weights(beta, shift, valid, to_go[0], predict)
+        stride, predict_some = thinned if thinned and objective.queries == "visited" else Thinned(1, predict)
+        u = assessment_weights(beta, shift[::stride], valid[::stride], to_go[0], predict_some)
         advantage = share * u[None] * (to_go - baselines(to_go, evidence.baseline)) / to_go.shape[2]
     if objective.beta_variance > 0:
         spread = jnp.where(start & paired, (evidence.returns - others) ** 2, 0.0)

@@ -1,0 +1,116 @@
+"""`evarl assess RUN`: the driver's test of a policy, and the value that is predicted from it."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.table import Table
+
+from evarl.cli.parsing import parse
+from evarl.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from evarl.report.examination import Examination
+
+BESIDE = 4
+"""Pictures in one row."""
+
+
+@dataclass(frozen=True)
+class Assess:
+    """Roll a policy through a run's assessment once, and ask the run's evaluator for its deployment value."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Directory of a finished run with an evaluator."""
+    seed: int | None = None
+    """Whose policy and evaluator; by default the first."""
+    policy: str | None = None
+    """File of another policy with the same networks: policy/seed-N.safetensors of a run, or one of its checkpoints."""
+    policy_seed: int = 0
+    """Which of the seeds in a checkpoint, counted from 0."""
+    policy_import: str | None = None
+    """Another policy as module:name, a Python function (key, observations) → (actions, log-probabilities or None)."""
+    states: str = ""
+    """Predict at these states as well: "0.1,0.1 0.5,0.9" (worlds whose state is a list of numbers)."""
+    samples: int = 64
+    """Start states to draw from μ_D."""
+    replicates: int | None = None
+    """Rollouts of each scenario; by default the run's own number."""
+    draw: int = 0
+    """Number that fixes everything random."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object as the last line of standard output."""
+
+
+def run(arguments: list[str]) -> None:
+    """Parse the arguments, assess, and print."""
+    command = parse(Assess, arguments, "evarl assess", Assess(tyro.MISSING))
+
+    from evarl.report.examination import assess  # imports JAX
+    from evarl.report.records import examination_record
+
+    found = assess(
+        command.run,
+        command.seed,
+        policy=command.policy,
+        policy_import=command.policy_import,
+        policy_seed=command.policy_seed,
+        states=command.states,
+        samples=command.samples,
+        replicates=command.replicates,
+        draw=command.draw,
+    )
+    if not command.json:
+        _print(found)
+    for outside in found.outside_training:
+        print(
+            f"warning: scenario {outside.scenario} returned {outside.returned:.3f}, outside of {outside.lowest:.3f} to "
+            f"{outside.highest:.3f} that the evaluator met in training; its prediction is a guess",
+            file=sys.stderr,
+        )
+    if command.json:
+        print(json.dumps(examination_record(found)))
+
+
+def _print(found: "Examination") -> None:
+    from evarl.report.pictures import is_board, numbers
+
+    print(f"{found.policy}, assessed in {found.run} (seed {found.seed}, {found.world})\n")
+    boards = is_board(found.observations[0])
+    if boards:
+        _print_boards(found)
+    table = Table("scenario", *([] if boards else ["start state"]), "return", "met in training", box=None)
+    for i in range(len(found.shown)):
+        start = [] if boards else [numbers(found.observations[i])]
+        table.add_row(str(i + 1), *start, _return(found, i), f"{found.lowest[i]:.3f} to {found.highest[i]:.3f}")
+    print_table(table)
+    spread = "" if found.spread is None else f", standard deviation {found.spread:.3f} over them"
+    print(
+        f"\npredicted deployment value {found.mean:.3f} "
+        f"(start states: {found.distinct} distinct of {found.drawn} drawn from μ_D{spread})"
+    )
+    for state, value in zip(found.states, found.predicted_at_states, strict=True):
+        print(f"predicted value at {', '.join(f'{x:g}' for x in state)}: {value:.3f}")
+
+
+def _return(found: "Examination", i: int) -> str:
+    returns = found.returns[i]
+    if len(returns) == 1:
+        return f"{found.shown[i]:.3f}"
+    return f"{found.shown[i]:.3f} ± {returns.std(ddof=1) / len(returns) ** 0.5:.3f}"
+
+
+def _print_boards(found: "Examination") -> None:
+    from evarl.report.pictures import pictures
+
+    drawn, legend = pictures(found.observations, found.world)
+    for first in range(0, len(drawn), BESIDE):
+        row = drawn[first : first + BESIDE]
+        blocks = [[f"scenario {first + i + 1}", *lines] for i, lines in enumerate(row)]
+        width = max(len(line) for block in blocks for line in block)
+        for lines in zip(*blocks, strict=True):
+            print("   ".join(line.ljust(width) for line in lines).rstrip())
+        print()
+    print(f"{legend}\n")

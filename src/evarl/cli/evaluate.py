@@ -1,0 +1,130 @@
+"""`evarl evaluate RUN`: predictions of a run's evaluators beside the truth and beside every control."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.table import Table
+
+from evarl.cli.parsing import parse
+from evarl.cli.tables import print_table
+from evarl.errors import InputError
+
+if TYPE_CHECKING:
+    from evarl.report.evaluation import Evaluation, Row
+    from evarl.report.scores import Estimate
+
+HEAD = ("predictor", "MAE", "RMSE, noise-corrected", "bias", "rank over states", "rank over seeds", "skill")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure the evaluators of a run against Monte-Carlo truth; writes evaluation.json and evaluation.png."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Directory of a finished run."""
+    seeds: str = "all"
+    """Seeds to evaluate: all, or a list like "0 1 2"."""
+    passive: str | None = None
+    """A run with β = 0 and a co-learnt evaluator, as a control; it is measured against its own truth."""
+    rollouts: int | None = None
+    """Rollouts from each state; by default 64, or 8 in worlds on the host."""
+    states: int = 64
+    """States of each kind: drawn from μ_D, and visited by the policy."""
+    replicates: int | None = None
+    """Rollouts of each scenario of the assessment; by default the run's own number."""
+    draw: int = 0
+    """Number that fixes everything random."""
+    out: str | None = None
+    """File for the results; by default evaluation.json in the run. The picture goes beside it."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object as the last line of standard output."""
+
+
+def run(arguments: list[str]) -> None:
+    """Parse the arguments, evaluate, keep the results and print them."""
+    command = parse(Evaluate, arguments, "evarl evaluate", Evaluate(tyro.MISSING))
+    seeds = _seeds(command.seeds)
+
+    from evarl.report.evaluation import evaluate  # imports JAX
+    from evarl.report.figures import evaluation_picture
+    from evarl.report.records import evaluation_record
+    from evarl.runs.files import write_bytes
+
+    found = evaluate(
+        command.run,
+        seeds,
+        passive=command.passive,
+        rollouts=command.rollouts,
+        states=command.states,
+        replicates=command.replicates,
+        draw=command.draw,
+        say=lambda line: print(line, file=sys.stderr),
+    )
+    file = Path(command.out) if command.out else Path(command.run) / "evaluation.json"
+    picture = file.with_suffix(".png")
+    drawn = evaluation_picture(found)
+    write_bytes(file, (json.dumps(evaluation_record(found, points=True), ensure_ascii=False) + "\n").encode())
+    write_bytes(picture, drawn)
+    if command.json:
+        print(json.dumps(evaluation_record(found, points=False) | {"file": str(file), "picture": str(picture)}))
+        return
+    _print(found)
+    print(f"\nresults in {file} and {picture}")
+
+
+def _seeds(text: str) -> list[int] | None:
+    if text == "all":
+        return None
+    try:
+        return [int(seed) for seed in text.replace(",", " ").split()]
+    except ValueError as error:
+        raise InputError(f"seeds: '{text}' is not allowed; want all, or a list like \"0 1 2\"") from error
+
+
+def _print(found: "Evaluation") -> None:
+    from evarl.report.witness import EVALUATOR, PASSIVE
+
+    one = len(found.seeds) == 1
+    over = "standard errors are the Monte Carlo's" if one else f"mean ± standard error over {len(found.seeds)} seeds"
+    print(f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}")
+    print(f"start states: {found.start_states}; {found.rollouts} rollouts from each state")
+    _print_returns("true return over μ_D", found)
+    if found.passive is not None:
+        _print_returns("the passive run's", found.passive)
+    for kind in found.seeds[0].queries:
+        print()
+        table = Table(*HEAD, box=None, title=f"{kind} states", title_justify="left", title_style="bold")
+        for row in (row for row in found.rows if row.queries == kind):
+            table.add_row(row.predictor, *_cells(row))
+        if found.passive is not None:
+            table.add_row(f"{PASSIVE} †", *_cells(found.passive.row(EVALUATOR, kind)))
+        print_table(table)
+        if kind in found.best_without:
+            print(f"skill is against the best without Ξ, here: {found.best_without[kind]}")
+    print()
+    if found.shuffled_with is not None:
+        print(f"Ξ shuffled: mean error with the assessment returns of {found.shuffled_with}")
+    if found.passive is not None:
+        print(f"† {found.passive.run}: other policies (β = 0), each against its own truth and its own best without Ξ")
+    for note in found.notes:
+        print(f"note: {note}")
+
+
+def _print_returns(label: str, found: "Evaluation") -> None:
+    print(f"{label}: {_text(found.discounted)} discounted, {_text(found.undiscounted)} undiscounted")
+
+
+def _cells(row: "Row") -> list[str]:
+    estimates: list[Any] = [row.mae, row.rmse, row.bias, row.rank_states]
+    return [*map(_text, estimates), "—" if row.rank_seeds is None else f"{row.rank_seeds:.2f}", _text(row.skill)]
+
+
+def _text(estimate: "Estimate") -> str:
+    if estimate.mean is None:
+        return "—"
+    error = estimate.standard_error
+    return f"{estimate.mean:.3f}" + ("" if error is None else f" ± {error:.3f}")

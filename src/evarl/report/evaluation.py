@@ -1,0 +1,288 @@
+"""How well the evaluator knows the final policies of a run: its predictions beside the truth, and beside every control."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array
+
+from evarl.errors import InputError
+from evarl.report.scores import Estimate, Score, average, rank_correlation, root, score, skill
+from evarl.report.subjects import Starts, draw_starts, root_key
+from evarl.report.witness import CRITIC, EVALUATOR, ORDER, WITHOUT, Predictions, Witness
+from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.run import Run
+from evarl.truth.monte_carlo import Truth, true_values, true_values_on_host, visited_states
+from evarl.worlds.world import HostWorld, Key
+
+START, VISITED = "start", "visited"
+ROLLOUTS, HOST_ROLLOUTS = 64, 8
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Some states, what they are truly worth to a policy, and what is predicted."""
+
+    truth: Truth
+    predictions: Predictions
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """By predictor."""
+        return {name: score(self.truth, said) for name, said in self.predictions.items()}
+
+
+@dataclass(frozen=True)
+class SeedEvaluation:
+    """One seed's final policy."""
+
+    seed: int
+    discounted: Estimate
+    """True mean discounted return over μ_D, with the standard error of the Monte Carlo."""
+    undiscounted: Estimate
+    assessment: list[float]
+    """Ξ of the single fresh assessment; empty without evaluator."""
+    queries: dict[str, Queries]
+    """By kind: start and visited."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One predictor at one kind of states, over all seeds."""
+
+    predictor: str
+    queries: str
+    mae: Estimate
+    rmse: Estimate
+    """Root of the noise-corrected mean squared error, averaged over seeds first."""
+    bias: Estimate
+    rank_states: Estimate
+    """Rank correlation with the truth over states, averaged over seeds."""
+    rank_seeds: float | None
+    """Rank correlation over seeds, of the means over start states."""
+    skill: Estimate
+    """Of the evaluator against the best predictor without Ξ; unknown elsewhere."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` found."""
+
+    run: str
+    world: str
+    beta: float
+    discount: float
+    horizon: int
+    rollouts: int
+    """From each state."""
+    start_states: str
+    """What μ_D came down to."""
+    drawn: int
+    distinct: int
+    shuffled_with: str | None
+    """Whose Ξ was shown instead, for `Ξ shuffled`."""
+    seeds: list[SeedEvaluation]
+    rows: list[Row]
+    best_without: dict[str, str]
+    """The best predictor without Ξ, by kind of states: the yardstick of skill."""
+    discounted: Estimate
+    """True mean return over μ_D, averaged over seeds; the standard error is over seeds, or the Monte Carlo's if one."""
+    undiscounted: Estimate
+    notes: list[str]
+    passive: "Evaluation | None"
+    """A run with β = 0, its own policies against their own truth."""
+
+    def row(self, predictor: str, queries: str) -> Row:
+        """One row of the table."""
+        return next(row for row in self.rows if (row.predictor, row.queries) == (predictor, queries))
+
+
+def evaluate(
+    run: Run | str | Path,
+    seeds: Sequence[int] | None = None,
+    passive: Run | str | Path | None = None,
+    rollouts: int | None = None,
+    states: int = 64,
+    replicates: int | None = None,
+    draw: int = 0,
+    say: Callable[[str], None] = lambda line: None,
+) -> Evaluation:
+    """Measure every predictor of a run against Monte-Carlo truth, at start states and at states the policies visit.
+
+    `rollouts` (64, or 8 in worlds on the host) are taken from each of `states` states. All seeds are asked about the
+    same start states; if these are all one, it gets the rollouts of all. `draw` fixes what is random.
+    """
+    run = run if isinstance(run, Run) else Run.load(run)
+    keep_compiled_programs()
+    seeds = run.seeds if seeds is None else _check_seeds(run, seeds)
+    beside = None if passive is None else _check_passive(run, passive)
+    if rollouts is None:
+        rollouts = HOST_ROLLOUTS if isinstance(run.world, HostWorld) else ROLLOUTS
+    if rollouts < 2:
+        raise InputError(f"rollouts: {rollouts} is not allowed; a standard error wants at least 2")
+    if states < 1:
+        raise InputError(f"states: {states} is not allowed; want a whole number, at least 1")
+    start_key, root = jax.random.split(root_key(draw))
+    starts = draw_starts(run.world, start_key, states)
+    witness = None if run.assessment is None else Witness.of(run, seeds, replicates, root, say)
+    found = []
+    for seed in seeds:
+        say(f"{run.path}: seed {seed}")
+        found.append(_evaluate_seed(run, seed, jax.random.fold_in(root, seed), starts, rollouts, states, witness))
+    against = None
+    if beside is not None:
+        shared = [seed for seed in seeds if seed in beside.seeds]
+        against = evaluate(beside, shared or None, None, rollouts, states, replicates, draw, say)
+    rows, best = _rows(found)
+    notes = _notes(run, starts, found, rows, best)
+    one = len(found) == 1
+    return Evaluation(
+        run=str(run.path),
+        world=run.config.world,
+        beta=run.config.beta,
+        discount=run.config.discount,
+        horizon=run.world.horizon,
+        rollouts=rollouts,
+        start_states=f"{starts.distinct} distinct of {starts.drawn} drawn from μ_D",
+        drawn=starts.drawn,
+        distinct=starts.distinct,
+        shuffled_with=None if witness is None else witness.shuffled_with,
+        seeds=found,
+        rows=rows,
+        best_without=best,
+        discounted=found[0].discounted if one else average([seed.discounted.mean for seed in found]),
+        undiscounted=found[0].undiscounted if one else average([seed.undiscounted.mean for seed in found]),
+        notes=notes,
+        passive=against,
+    )
+
+
+def _evaluate_seed(
+    run: Run, seed: int, key: Key, starts: Starts, rollouts: int, states: int, witness: Witness | None
+) -> SeedEvaluation:
+    world, act = run.world, Partial(run.learner.agent.act, run.policy_state(seed))
+    start_key, states_key, visited_key = jax.random.split(jax.random.fold_in(key, 2), 3)
+
+    def queries(truth: Truth, observation: Array | np.ndarray) -> Queries:
+        """Ask at all states, so that one compiled program serves both kinds, and keep as many as have a truth."""
+        said = {} if witness is None else witness.predictions(seed, observation)
+        critic = np.asarray(run.value(jnp.asarray(observation), seed), np.float64)[None]
+        count = len(truth.value)
+        return Queries(truth, {name: x[:, :count] for name, x in (said | {CRITIC: critic}).items()})
+
+    if isinstance(world, HostWorld):
+        assert starts.seeds is not None
+        truth = true_values_on_host(world, act, starts.seeds, start_key, rollouts)
+    else:
+        assert starts.states is not None
+        truth = true_values(world, act, starts.states, jnp.asarray(starts.observation), start_key, rollouts)
+    found = {START: queries(_pooled(truth) if starts.distinct == 1 else truth, starts.observation)}
+    if not isinstance(world, HostWorld):
+        met, observation = visited_states(world, act, states_key, states)
+        found[VISITED] = queries(true_values(world, act, met, observation, visited_key, rollouts), observation)
+    return SeedEvaluation(
+        seed=seed,
+        discounted=_mean(truth.value, truth.standard_error),
+        undiscounted=_mean(truth.undiscounted, None),
+        assessment=[] if witness is None else [float(x) for x in witness.shown[seed]],
+        queries=found,
+    )
+
+
+def _pooled(truth: Truth) -> Truth:
+    """Truths about one and the same state, drawn Q times: one truth from Q R rollouts."""
+    mean = _mean(truth.value, truth.standard_error)
+    error = np.array([mean.standard_error])
+    return Truth(
+        np.array([mean.mean]), error, truth.undiscounted.mean(keepdims=True), truth.rollouts * len(truth.value)
+    )
+
+
+def _mean(values: np.ndarray, errors: np.ndarray | None) -> Estimate:
+    """Mean over states drawn independently; their spread says how uncertain it is, or if there is one, its own error."""
+    if len(values) == 1:
+        return Estimate(float(values[0]), None if errors is None else float(errors[0]))
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5))
+
+
+def _rows(seeds: list[SeedEvaluation]) -> tuple[list[Row], dict[str, str]]:
+    """The table, and the best predictor without Ξ for each kind of states."""
+    rows, best = [], {}
+    for kind in seeds[0].queries:
+        scores = [seed.queries[kind].scores for seed in seeds]
+        columns = {name: [one[name] for one in scores] for name in ORDER if name in scores[0]}
+        without = {name: columns[name] for name in WITHOUT if name in columns}
+        found = skill(columns[EVALUATOR], without) if EVALUATOR in columns else None
+        if found is not None and found.best_without is not None:
+            best[kind] = found.best_without
+        for name, column in columns.items():
+            over_seeds = None
+            if kind == START:
+                said = [float(seed.queries[kind].predictions[name].mean()) for seed in seeds]
+                over_seeds = rank_correlation(said, [float(seed.queries[kind].truth.value.mean()) for seed in seeds])
+            rows.append(
+                Row(
+                    predictor=name,
+                    queries=kind,
+                    mae=average([one.mae for one in column]),
+                    rmse=root(average([one.mse for one in column])),
+                    bias=average([one.bias for one in column]),
+                    rank_states=average([one.rank for one in column]),
+                    rank_seeds=over_seeds,
+                    skill=found.estimate if found is not None and name == EVALUATOR else Estimate(None),
+                )
+            )
+    return rows, best
+
+
+def _notes(run: Run, starts: Starts, seeds: list[SeedEvaluation], rows: list[Row], best: dict[str, str]) -> list[str]:
+    """What a reader of the table has to know."""
+    notes = []
+    if isinstance(run.world, HostWorld):
+        notes.append(
+            f"{run.config.world} lives on the host: a start state is a reset seed, its value contains the world's own "
+            "dice, and visited states cannot be returned to, so only start states are evaluated"
+        )
+    if starts.distinct == 1 and starts.drawn > 1:
+        notes.append(f"all start states are one, which got {seeds[0].queries[START].truth.rollouts} rollouts")
+    if run.assessment is None:
+        notes.append("this run has no evaluator: train with --beta, or with --evaluator-mode colearned")
+    for row in rows:
+        if row.predictor == EVALUATOR and row.skill.mean is None:
+            notes.append(
+                f"no skill at {row.queries} states: the error of {best[row.queries]} cannot be told from 0; "
+                "more rollouts may tell"
+            )
+    return notes
+
+
+def _check_seeds(run: Run, seeds: Sequence[int]) -> list[int]:
+    for seed in seeds:
+        if seed not in run.seeds:
+            raise InputError(f"seeds: {seed} is not one of this run's seeds {run.seeds[0]} to {run.seeds[-1]}")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds: {list(seeds)} is not allowed; want at least one, each once")
+    return list(seeds)
+
+
+def _check_passive(run: Run, passive: Run | str | Path) -> Run:
+    """A run with an evaluator that did not influence its policy, in the same world."""
+    passive = passive if isinstance(passive, Run) else Run.load(passive)
+    here, there = run.config, passive.config
+    if there.beta > 0 or there.beta_variance > 0:
+        raise InputError(
+            f"passive: {passive.path} was trained with β = {there.beta:g} and a variance penalty of "
+            f"{there.beta_variance:g}; want a run with β = 0 and --evaluator-mode colearned"
+        )
+    if passive.assessment is None:
+        raise InputError(f"passive: {passive.path} has no evaluator; train it with --evaluator-mode colearned")
+    settings = [(c.world, c.discount, r.world.horizon) for r, c in ((run, here), (passive, there))]
+    if settings[0] != settings[1]:
+        raise InputError(
+            f"passive: {passive.path} has world, discount and horizon {settings[1]}; want those of the run, {settings[0]}"
+        )
+    return passive

@@ -1,0 +1,61 @@
+"""Start states as text: boards of flags as pictures, everything else as a few numbers."""
+
+import itertools
+import string
+
+import numpy as np
+
+CHANNELS = {
+    "gymnax/Asterix-MinAtar": ("player", "enemy", "trail", "gold"),
+    "gymnax/Breakout-MinAtar": ("paddle", "ball", "trail", "brick"),
+    "gymnax/Freeway-MinAtar": ("chicken", "car", "speed 1", "speed 2", "speed 3", "speed 4", "speed 5"),
+    "gymnax/SpaceInvaders-MinAtar": ("cannon", "alien", "going left", "going right", "own bullet", "alien bullet"),
+}
+"""What the channels of the paper's games mean; those of other games are numbered."""
+
+NUMBERS = 8
+"""Entries of a vector that are shown."""
+
+
+def is_board(observation: np.ndarray) -> bool:
+    """Whether an observation is a board of flags, [rows, columns, channels]."""
+    return observation.ndim == 3 and observation.dtype == bool
+
+
+def pictures(boards: np.ndarray, world: str) -> tuple[list[list[str]], str]:
+    """Lines of text for each of k boards [k, rows, columns, C], and one legend for all.
+
+    A cell with one flag shows the number of its channel, a cell with several a letter for just this combination.
+
+    >>> board = np.zeros((1, 2, 3, 2), bool)
+    >>> board[0, 0, 0, 0] = board[0, 1, 2, :] = True
+    >>> pictures(board, "a game")
+    ([['0 · ·', '· · a']], '0 channel 0   a channel 0 + channel 1')
+    """
+    names = CHANNELS.get(world, ())
+    cells = [tuple(int(c) for c in np.flatnonzero(cell)) for cell in boards.reshape(-1, boards.shape[-1])]
+    characters: dict[tuple[int, ...], str] = {(): "·"}
+    digits, letters = string.digits, itertools.chain(string.ascii_letters, itertools.repeat("?"))
+    for cell in sorted(set(cells) - {()}, key=lambda cell: (len(cell), cell)):
+        alone = len(cell) == 1 and cell[0] < len(digits)
+        characters[cell] = digits[cell[0]] if alone else next(letters)
+
+    def called(channel: int) -> str:
+        return names[channel] if channel < len(names) else f"channel {channel}"
+
+    legend = "   ".join(
+        f"{character} {' + '.join(map(called, cell))}" for cell, character in characters.items() if cell
+    )
+    text = np.array([characters[cell] for cell in cells]).reshape(boards.shape[:-1])
+    return [[" ".join(row) for row in board] for board in text], legend
+
+
+def numbers(observation: np.ndarray) -> str:
+    """A vector, shortened.
+
+    >>> numbers(np.array([0.25, 1.0]))
+    '0.25, 1'
+    """
+    flat = [f"{float(x):.4g}" for x in observation.reshape(-1)[:NUMBERS]]
+    more = observation.size - len(flat)
+    return ", ".join(flat) + (f", … ({more} more)" if more else "")

@@ -1,0 +1,299 @@
+"""Evaluation-aware training as a whole: what it leaves alone, what survives interruptions, and what it refuses."""
+
+import dataclasses
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import evarl
+from evarl import AgentConfig, PPOConfig, TrainConfig
+from evarl.assessment.configuration import AssessmentConfig
+from evarl.cli.main import call
+from evarl.errors import FileError, InputError
+from evarl.evaluators.configuration import NetworkConfig
+from evarl.evaluators.fitting_configuration import EvaluatorConfig
+from tests.runs.test_runs import RESULTS, same_files
+
+EVALUATOR = EvaluatorConfig(
+    network=NetworkConfig(width=8, heads=2, layers=1), batch_size=16, initial_steps=10, warmup=2, policies=3
+)
+TINY = TrainConfig(
+    environments=8,
+    steps=16,
+    updates=6,
+    seeds=2,
+    rollouts_per_start=2,
+    agent=AgentConfig(hidden_sizes=(8,), ppo=PPOConfig(epochs=2, minibatches=2)),
+    assessment=AssessmentConfig(scenarios=2, horizon=4, base_updates=2),
+    evaluator=EVALUATOR,
+)
+FIELD = dataclasses.replace(TINY.assessment, start_states="0.25,0.25 0.75,0.75")
+WORLDS = {
+    "navigation": dataclasses.replace(TINY, assessment=FIELD),
+    "asterix": dataclasses.replace(TINY, world="gymnax/Asterix-MinAtar", horizon=50),
+}
+
+
+def leaves(run, seed):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(run.policy_state(seed))]
+
+
+def same_policies(one, other):
+    pairs = [pair for seed in one.seeds for pair in zip(leaves(one, seed), leaves(other, seed), strict=True)]
+    return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_passive_evaluator_changes_no_bit_of_the_policy(world, algorithm, tmp_path):
+    """β = 0 with an evaluator learnt beside the policy is ordinary training; β > 0 is not."""
+    config = WORLDS[world]
+    config = dataclasses.replace(config, agent=dataclasses.replace(config.agent, algorithm=algorithm))
+    plain = evarl.train(config, evaluator_mode="none", out=tmp_path / "plain", quiet=True)
+    passive = evarl.train(config, evaluator_mode="colearned", out=tmp_path / "passive", quiet=True)
+    aware = evarl.train(config, beta=0.5, out=tmp_path / "aware", quiet=True)
+    assert same_policies(plain, passive)
+    assert not same_policies(plain, aware)
+    assert "evaluation_error" in passive.metrics.column_names
+    assert "evaluation_error" not in plain.metrics.column_names
+
+
+@pytest.mark.parametrize("settings", [{}, {"gradient": "paired"}, {"gradient": "score"}, {"gradient": "printed"}])
+def test_nothing_is_asked_of_the_policy_during_the_warm_up(settings, tmp_path):
+    config = dataclasses.replace(WORLDS["navigation"], updates=2, queries="start")
+    plain = evarl.train(config, evaluator_mode="none", out=tmp_path / "plain", quiet=True)
+    aware = evarl.train(config, beta=0.5, beta_variance=0.1, out=tmp_path / "aware", quiet=True, **settings)
+    for seed in plain.seeds:
+        for one, other in zip(leaves(plain, seed), leaves(aware, seed), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("gradient", ["critic", "score"])
+def test_the_ramp_is_one_ramp(gradient, tmp_path):
+    """Half-way up the ramp, everything that β multiplies is half of what it is at the top, the bonus too."""
+    from evarl.assessment.assessment import Assessment
+    from evarl.learning.learner import make_learner
+    from evarl.runs.assessments import given_states, make_world
+
+    config = dataclasses.replace(WORLDS["navigation"], beta=0.3, gradient=gradient, queries="start", ramp=4)
+    world = make_world("navigation/open-field")
+    assessment = Assessment(world, given_states(world, [(0.25, 0.25), (0.75, 0.75)]), 4)
+
+    def guidance(config, update):
+        learner = make_learner(config.resolved(), assessment)
+        state = learner.init(jax.random.PRNGKey(0))
+        captured = []
+
+        class Spy(type(learner.examiner)):
+            def examine(self, *arguments):
+                result = super().examine(*arguments)
+                captured.append(result[1])
+                return result
+
+        spy = Spy(*(getattr(learner.examiner, f.name) for f in dataclasses.fields(learner.examiner)))
+        learner = dataclasses.replace(learner, examiner=spy)
+        learner.update(state, jax.numpy.int32(update))
+        return captured[0]
+
+    half, full = guidance(config, 3), guidance(config, 5)  # 2 of warm-up: (3 − 2 + 1)/4 and (5 − 2 + 1)/4
+    # the numbers of fitting steps must not differ between the two: neither update is the end of the warm-up
+    np.testing.assert_allclose(half.weight - 1.0, 0.5 * (full.weight - 1.0), atol=1e-5)
+    np.testing.assert_allclose(half.bonus, 0.5 * full.bonus, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(half.advantage, 0.5 * full.advantage, rtol=1e-4, atol=1e-6)
+    assert np.abs(full.bonus if gradient == "score" else full.weight - 1.0).max() > 1e-3
+
+
+LONG = ["navigation", "--environments", "2", "--steps", "16", "--updates", "3000", "--seeds", "2", "--beta", "0.05"]
+LONG += ["--rollouts-per-start", "2", "--gradient", "paired", "--queries", "start", "--agent.hidden-sizes", "8"]
+LONG += ["--evaluator.network.width", "8", "--evaluator.network.layers", "1", "--evaluator.batch-size", "16"]
+LONG += ["--evaluator.warmup", "20", "--evaluator.initial-steps", "20", "--evaluator.policies", "4"]
+LONG += ["--horizon", "12", "--checkpoint-seconds", "0.2", "--quiet"]
+EVALUATORS = ["evaluator/seed-0.safetensors", "evaluator/seed-1.safetensors", "assessment.safetensors"]
+
+
+def evarl_train(out, *more):
+    command = [sys.executable, "-c", "from evarl.cli.main import main; main()", "train", *LONG, "--out", str(out), *more]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.timeout(600)
+def test_killed_twice_and_resumed_is_bit_identical(tmp_path):
+    for name in ("whole", "timed"):
+        began = time.monotonic()
+        process = evarl_train(tmp_path / name)
+        _, err = process.communicate(timeout=240)
+        assert process.returncode == 0, err
+        duration = time.monotonic() - began
+    randomness, killed = random.Random(0), 0
+    for _ in range(8):
+        process = evarl_train(tmp_path / "killed", "--resume")
+        try:
+            process.wait(timeout=randomness.uniform(0.5, 0.9) * duration)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        process.communicate()
+        if killed == 2:
+            break
+    assert killed >= 1
+    process = evarl_train(tmp_path / "killed", "--resume")
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert same_files(tmp_path / "whole", tmp_path / "killed", RESULTS + EVALUATORS)
+    assert same_files(tmp_path / "whole", tmp_path / "killed", ["checkpoints/seeds-0-1/update-000003000.safetensors"])
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory):
+    """A run whose evaluator is there to be frozen."""
+    out = tmp_path_factory.mktemp("learnt") / "run"
+    return evarl.train(WORLDS["navigation"], evaluator_mode="colearned", seeds=1, out=out, quiet=True)
+
+
+def frozen(learnt, **changes):
+    file = str(learnt.path / "evaluator" / "seed-0.safetensors")
+    config = dataclasses.replace(WORLDS["navigation"], seeds=1, beta=0.5, evaluator_mode="frozen")
+    config = dataclasses.replace(config, **changes)
+    return dataclasses.replace(config, evaluator=dataclasses.replace(config.evaluator, file=file))
+
+
+def test_a_frozen_evaluator_stays_as_it_was(learnt, tmp_path):
+    run = evarl.train(frozen(learnt), out=tmp_path / "run", quiet=True)
+    for one, other in zip(
+        jax.tree.leaves(learnt.evaluator_state().state), jax.tree.leaves(run.evaluator_state().state), strict=True
+    ):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
+    assert "evaluator_loss" not in run.metrics.column_names
+    plain = evarl.train(WORLDS["navigation"], seeds=1, evaluator_mode="none", out=tmp_path / "plain", quiet=True)
+    assert not same_policies(plain, run)
+
+
+STATES = dataclasses.replace(FIELD, start_states="0.25,0.25 0.75,0.75 0.5,0.5")
+MOVED = dataclasses.replace(FIELD, start_states="0.25,0.25 0.75,0.7")
+CHAIN = dataclasses.replace(FIELD, start_states="0 1")
+WIDER = dataclasses.replace(EVALUATOR, network=dataclasses.replace(EVALUATOR.network, width=16))
+OTHER = dataclasses.replace(EVALUATOR, network=dataclasses.replace(EVALUATOR.network, kind="paired"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"world": "tabular/chain", "assessment": CHAIN}, "was trained in navigation, not in tabular/chain"),
+        ({"assessment": STATES}, "is for an assessment of 2 scenarios, this one has 3"),
+        ({"assessment": MOVED}, "is for other start states"),
+        ({"evaluator": WIDER}, "has network.width 8, the configuration 16"),
+        ({"evaluator": OTHER}, "has network.kind factored, the configuration paired"),
+    ],
+    ids=["world", "k", "states", "width", "kind"],
+)
+def test_a_frozen_evaluator_of_another_kind_is_refused(changes, message, learnt, tmp_path):
+    with pytest.raises(InputError) as error:
+        evarl.train(frozen(learnt, **changes), out=tmp_path / "run", quiet=True)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a safetensors file"])
+def test_a_file_that_is_no_evaluator_is_refused(content, learnt, tmp_path):
+    path = tmp_path / "evaluator.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    config = frozen(learnt)
+    config = dataclasses.replace(config, evaluator=dataclasses.replace(config.evaluator, file=str(path)))
+    with pytest.raises(FileError, match=r"evaluator\.safetensors"):
+        evarl.train(config, out=tmp_path / "run", quiet=True)
+    policy = str(learnt.path / "policy" / "seed-0.safetensors")
+    config = dataclasses.replace(config, evaluator=dataclasses.replace(config.evaluator, file=policy))
+    with pytest.raises(FileError, match="does not hold an evaluator"):
+        evarl.train(config, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+AWARE = ["navigation", "--beta", "0.1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["minatar", "--beta", "0.1", "--assessment.scenarios", "0"], "assessment.scenarios: 0 is not allowed"),
+        ([*AWARE, "--assessment.horizon", "0"], "assessment.horizon: 0 is not allowed; want at least 1"),
+        ([*AWARE, "--assessment.replicates", "0"], "assessment.replicates: 0 is not allowed; want at least 1"),
+        (["navigation", "--beta", "-1"], "beta: -1.0 is not allowed; want 0 or more"),
+        (["navigation", "--beta", "nan"], "beta: nan is not allowed; want 0 or more"),
+        ([*AWARE, "--max-shift", "0"], "max-shift: 0.0 is not allowed; want above 0"),
+        (
+            [*AWARE, "--assessment.start-states", "0.1"],
+            "assessment.start-states: a state of navigation/open-field has 2 numbers, got [(0.1,)]",
+        ),
+        ([*AWARE, "--assessment.start-states", "a,b"], "assessment.start-states: 'a,b' is not a list like"),
+        ([*AWARE, "--assessment.world", "tabular/chian"], "did you mean 'tabular/chain'?"),
+        (
+            [*AWARE, "--assessment.world", "tabular/chain", "--assessment.start-states", "0 1"],
+            "assessment.world: tabular/chain takes Discrete(2), navigation Discrete(4) as action space",
+        ),
+        (
+            [*AWARE, "--world", "tabular/chain", "--assessment.start-states", "0 2"],
+            "assessment.start-states: tabular/chain has states 0 to 1, got [0, 2]",
+        ),
+        ([*AWARE, "--gradient", "paired", "--queries", "visited"], "queries: visited does not go with gradient paired"),
+        ([*AWARE, "--gradient", "score", "--queries", "visited"], "queries: visited does not go with gradient score"),
+        (
+            [*AWARE, "--gradient", "paired", "--queries", "start", "--rollouts-per-start", "1"],
+            "rollouts-per-start: 1 is not enough for gradient paired; want at least 2",
+        ),
+        (
+            ["navigation", "--beta-variance", "0.1", "--rollouts-per-start", "1"],
+            "rollouts-per-start: 1 is not enough for beta-variance; want at least 2",
+        ),
+        (["navigation", "--rollouts-per-start", "3"], "rollouts-per-start: 3 does not divide the 8 environments"),
+        (["navigation", "--evaluator-mode", "frozen"], "evaluator.file: None does not go with evaluator-mode frozen"),
+        ([*AWARE, "--evaluator-mode", "none"], "evaluator-mode: none does not go with beta 0.1"),
+        ([*AWARE, "--evaluator.network.heads", "3"], "evaluator.network.heads: 3 does not divide the width 32"),
+        ([*AWARE, "--evaluator.batch-size", "0"], "evaluator.batch-size: 0 is not allowed; want at least 1"),
+        (
+            ["navigation", "--evaluator-mode", "frozen", "--evaluator.file", "nothing.safetensors"],
+            "nothing.safetensors: no such file",
+        ),
+        (
+            [*AWARE, "--assessment.start-states", "", "--assessment.file", "nothing.safetensors"],
+            "nothing.safetensors: no such file",
+        ),
+        # worlds on the host and worlds in JAX cannot assess each other's policies
+        (
+            [*AWARE, "--assessment.world", "gymnasium/CartPole-v1", "--assessment.start-states", "1 2"],
+            "assessment.world: ",
+        ),
+        (
+            [
+                *["navigation", "--world", "gymnasium/CartPole-v1", "--beta", "0.1"],
+                *["--assessment.world", "gymnax/CartPole-v1", "--assessment.start-states", "1 2"],
+            ],
+            "assessment.",
+        ),
+        (
+            [
+                *["navigation", "--world", "gymnasium/CartPole-v1", "--beta", "0.1"],
+                *["--assessment.world", "gymnasium/MountainCar-v0", "--assessment.start-states", "1 2"],
+            ],
+            "assessment.world: gymnasium/MountainCar-v0 shows float32[2], gymnasium/CartPole-v1 float32[4]",
+        ),
+        ([*AWARE, "--assessment.start-states", "nan,0.5"], "assessment.start-states: "),
+        (["navigation", "--beta", "inf"], "beta: inf is not allowed"),
+    ],
+    ids=lambda value: " ".join(value)[:90] if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_clear_line(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(["train", *arguments, "--updates", "2"]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert out == ""
+    assert err.count("\n") == 1, err
+    assert not list(tmp_path.iterdir()), "nothing is written"
