@@ -9,7 +9,7 @@ import jax
 
 import evarl
 from evarl.learning.presets import preset
-from evarl.runs.assessments import LearntEvaluator, save_evaluator
+from evarl.learning.examiner import LearntEvaluator, save_evaluator
 
 
 def train_tiny(out: Path, hidden: int = 8, **changes) -> evarl.Run:

@@ -1,15 +1,18 @@
 """The `evarl` command: finds the sub-command, and turns every foreseen error into one line and exit code 2."""
 
 import importlib
+import os
 import sys
 from importlib.metadata import version
 
 from evarl.errors import EvarlError, unknown_name
 
 COMMANDS = {
+    "train": "train a policy, with --beta an evaluable one, and keep the run in a directory",
     "assess": "give a policy the driver's test, and predict its deployment value from it",
     "evaluate": "measure a run's evaluators against the truth, beside every control",
-    "train": "train a policy and keep the run in a directory",
+    "pretrain": "fit an evaluator to all policies of a run, to be held fixed in another",
+    "study": "make a study of docs/studies.md: tables and figure",
     "worlds": "list the worlds with their spaces, horizon and discount",
 }
 """Each is a module of this folder with a function `run(arguments)`."""
@@ -35,6 +38,9 @@ def call(arguments: list[str]) -> int:
     except EvarlError as error:
         print(f"evarl: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader, such as `head`, has left; there is nobody to complain to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt as error:
         print(f"evarl: {error}" if str(error) else "evarl: stopped", file=sys.stderr)
         return 130
@@ -51,6 +57,6 @@ def _help() -> str:
             "",
             *lines,
             "",
-            "example: evarl train navigation --seeds 4 --updates 200",
+            "example: evarl train navigation --beta 0.05 --seeds 4 --out runs/first && evarl evaluate runs/first",
         ]
     )

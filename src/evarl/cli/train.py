@@ -28,6 +28,8 @@ class Train:
     """Time between two checkpoints."""
     memory_gib: float | None = None
     """Memory the run may plan for; by default most of what is free. Seeds are split into groups that fit."""
+    seeds_per_program: int | None = None
+    """Seeds that are vectorised together at the most; by default as many as fit into memory."""
 
 
 def run(arguments: list[str]) -> None:
@@ -49,6 +51,7 @@ def run(arguments: list[str]) -> None:
         quiet=command.quiet,
         checkpoint_seconds=command.checkpoint_seconds,
         memory_gib=command.memory_gib,
+        seeds_per_program=command.seeds_per_program,
     )
     summary = {"run": str(result.path)} | result.summary
     if command.json:

@@ -92,8 +92,8 @@ class TrainConfig:
         if not self.max_shift > 0:
             raise InputError(f"max-shift: {self.max_shift} is not allowed; want above 0")
         shared = self.rollouts_per_start
-        if shared < 1 or self.environments % shared:
-            raise InputError(f"rollouts-per-start: {shared} does not divide the {self.environments} environments")
+        if shared < 1:
+            raise InputError(f"rollouts-per-start: {shared} is not allowed; want at least 1")
         if self.evaluator_mode == "none" and (self.beta > 0 or self.beta_variance > 0):
             raise InputError(f"evaluator-mode: none does not go with beta {self.beta}; want colearned or frozen")
         if self.beta > 0 and self.gradient in ("paired", "score") and self.queries != "start":

@@ -26,6 +26,21 @@ ENOUGH = 256
 """Visited states over which averages are taken where the whole batch is not needed."""
 
 
+class LearntEvaluator(struct.PyTreeNode):
+    """An evaluator as it is kept: what it has learnt, and what it has learnt it from."""
+
+    state: EvaluatorState
+    scenarios: Array
+    """[k, ...] what policies see at the start states of its assessment."""
+    remembered: Float[Array, "m k"]
+    """Assessment returns of the last policies it was fitted to."""
+    lowest: Float[Array, " k"]
+    """Least and greatest assessment returns that it has met."""
+    highest: Float[Array, " k"]
+    batch_mean: Float[Array, ""]
+    """Mean return-to-go of the last batch."""
+
+
 class ExaminerState(struct.PyTreeNode):
     """All that the examiner carries from update to update."""
 
@@ -51,7 +66,7 @@ class Examiner:
     assessment: Assessment | HostAssessment
     evaluator: Evaluator
     objective: Objective
-    frozen: EvaluatorState | None
+    frozen: LearntEvaluator | None
 
     def init(self, key: Key) -> ExaminerState:
         """State before the first update."""
@@ -60,13 +75,25 @@ class Examiner:
         if self.frozen is None:
             memory = Memory.create(self.config.evaluator.policies, self._kept(), self.evaluator.observation_space, k)
         return ExaminerState(
-            evaluator=self.evaluator.init(key) if self.frozen is None else self.frozen,
+            evaluator=self.evaluator.init(key) if self.frozen is None else self.frozen.state,
             memory=memory,
             baseline=jnp.zeros((self.assessment.horizon, k)),
             loss_baseline=jnp.zeros(()),
             batch_mean=jnp.zeros(()),
-            lowest=jnp.full(k, jnp.inf),
-            highest=jnp.full(k, -jnp.inf),
+            lowest=jnp.full(k, jnp.inf) if self.frozen is None else self.frozen.lowest,
+            highest=jnp.full(k, -jnp.inf) if self.frozen is None else self.frozen.highest,
+        )
+
+    def learnt(self, state: ExaminerState) -> LearntEvaluator:
+        """What is kept of one seed's examiner at the end."""
+        nothing = jnp.zeros((0, self.assessment.scenarios))
+        return LearntEvaluator(
+            state=state.evaluator,
+            scenarios=self.evaluator.scenarios,
+            remembered=nothing if state.memory is None else state.memory.slots.returns,
+            lowest=state.lowest,
+            highest=state.highest,
+            batch_mean=state.batch_mean,
         )
 
     def examine(
@@ -93,8 +120,8 @@ class Examiner:
             return values.reshape(queries.shape[:2])
 
         evaluator, memory = state.evaluator, state.memory
-        fresh = predict(evaluator, shown, stride)
-        metrics = self._fresh_metrics(state, fresh, value[::stride], returns[::stride])
+        fresh, blind = (predict(evaluator, xi, stride) for xi in (shown, jnp.full_like(shown, evaluator.returns.mean)))
+        metrics = self._fresh_metrics(state, fresh, blind, value[::stride], returns[::stride])
         if memory is not None:
             policy_row = Policy(*self._subsample(key, flat, returns.reshape(-1)), shown)
             memory = memory.store(index, policy_row)
@@ -122,8 +149,8 @@ class Examiner:
             baseline=state.baseline + rate * (to_go.mean(axis=2) - state.baseline),
             loss_baseline=state.loss_baseline + rate * (squared - state.loss_baseline),
             batch_mean=returns.mean(),
-            lowest=jnp.minimum(state.lowest, shown),
-            highest=jnp.maximum(state.highest, shown),
+            lowest=state.lowest if self.frozen else jnp.minimum(state.lowest, shown),
+            highest=state.highest if self.frozen else jnp.maximum(state.highest, shown),
         )
         return state, guidance, metrics | {"assessment_return": shown.mean()}
 
@@ -161,10 +188,14 @@ class Examiner:
         since = (index - warmup + 1).astype(jnp.float32)
         return jnp.clip(since / max(1, self.config.ramp), 0.0, 1.0)
 
-    def _fresh_metrics(self, state: ExaminerState, predicted: Array, value: Array, returns: Array) -> Metrics:
-        """Errors on a batch that the evaluator has not learnt from, beside the best predictor without Ξ."""
+    def _fresh_metrics(
+        self, state: ExaminerState, predicted: Array, blind: Array, value: Array, returns: Array
+    ) -> Metrics:
+        """Errors on a batch that the evaluator has not learnt from, beside the best predictor without Ξ: the critic, the
+        last batch's mean, or the evaluator itself when it is shown average returns.
+        """
         squared = jnp.mean((returns - predicted) ** 2)
-        without = jnp.minimum(jnp.mean((returns - value) ** 2), jnp.mean((returns - state.batch_mean) ** 2))
+        without = jnp.stack([jnp.mean((returns - other) ** 2) for other in (value, blind, state.batch_mean)]).min()
         return {
             "evaluation_error_fresh": jnp.mean(jnp.abs(returns - predicted)),
             "evaluation_bias_fresh": jnp.mean(predicted - returns),
@@ -187,7 +218,7 @@ class Examiner:
 
 
 def make_examiner(
-    config: TrainConfig, space: Box, assessment: Assessment | HostAssessment, frozen: EvaluatorState | None
+    config: TrainConfig, space: Box, assessment: Assessment | HostAssessment, frozen: LearntEvaluator | None
 ) -> Examiner:
     """Put the parts together; `frozen` is a pre-trained evaluator to be held fixed."""
     objective = Objective(

@@ -13,9 +13,8 @@ from evarl.agents.improve import improve
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment, Showing
 from evarl.assessment.host import HostAssessment
-from evarl.evaluators.fitting import EvaluatorState
 from evarl.learning.configuration import TrainConfig
-from evarl.learning.examiner import Examiner, ExaminerState, make_examiner
+from evarl.learning.examiner import Examiner, ExaminerState, LearntEvaluator, make_examiner
 from evarl.rollouts.collect import WorldStates, begin, collect
 from evarl.rollouts.episodes import EpisodeClock, episode_statistics
 from evarl.worlds.registry import make_world
@@ -100,7 +99,7 @@ class Learner:
 def make_learner(
     config: TrainConfig,
     assessment: Assessment | HostAssessment | None = None,
-    frozen: EvaluatorState | None = None,
+    frozen: LearntEvaluator | None = None,
 ) -> Learner:
     """Build the world and the agent that a configuration names, and the examiner if there is an assessment."""
     config.validate()

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from evarl.assessment.assessment import given_states
 from evarl.assessment.configuration import parse_start_states
 from evarl.errors import InputError
+from evarl.learning.examiner import LearntEvaluator
 from evarl.report.policies import import_policy, read_policy
 from evarl.report.subjects import draw_starts, predictor, root_key, taker
-from evarl.runs.assessments import LearntEvaluator
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.worlds.world import HostWorld

@@ -8,8 +8,8 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from evarl.errors import FileError
+from evarl.learning.examiner import LearntEvaluator
 from evarl.report.subjects import predictor, taker
-from evarl.runs.assessments import LearntEvaluator
 from evarl.runs.run import Run
 from evarl.worlds.world import Key
 

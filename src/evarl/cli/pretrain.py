@@ -1,0 +1,43 @@
+"""`evarl pretrain RUN`: fit an evaluator to all policies of a run, to be held fixed in another."""
+
+from dataclasses import dataclass
+
+import tyro
+
+from evarl.cli.parsing import parse
+
+
+@dataclass(frozen=True)
+class Pretrain:
+    """Train a run again, to the last bit, and fit an evaluator to the policies met on the way.
+
+    The file is for `evarl train … --evaluator-mode frozen --evaluator.file FILE --assessment.file FILE-assessment…`.
+    """
+
+    run: tyro.conf.Positional[str] = ""
+    """Directory of a finished run."""
+    out: str | None = None
+    """File for the evaluator; by default pretrained.safetensors in the run directory."""
+    policies: int = 100
+    """How many of the run's policies to use, at equal distances."""
+    transitions: int = 512
+    """States kept of each policy."""
+    steps: int = 5000
+    """Gradient steps."""
+
+
+def run(arguments: list[str]) -> None:
+    """Parse the arguments, fit, and say where the file is."""
+    command = parse(Pretrain, arguments, "evarl pretrain", Pretrain())
+
+    from evarl.runs.pretrain import pretrain  # imports JAX
+    from evarl.runs.run import Run
+
+    path = pretrain(
+        Run.load(command.run),
+        out=command.out,
+        policies=command.policies,
+        transitions=command.transitions,
+        steps=command.steps,
+    )
+    print(f"evaluator in {path}")

@@ -1,0 +1,1 @@
+"""Studies that are made by one command each."""
