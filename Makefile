@@ -15,7 +15,10 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 demo: setup
 	rm -rf runs/demo
-	$(RUN)/evarl train navigation --seeds 4 --updates 600 --out runs/demo
+	$(RUN)/evarl train navigation --beta 0.05 --seeds 3 --updates 600 --out runs/demo
+	$(RUN)/evarl assess runs/demo
+	$(RUN)/evarl evaluate runs/demo
+	@echo "results in runs/demo: metrics.parquet, evaluation.json, evaluation.png and more"
 
 test: setup
 	$(RUN)/python -m pytest

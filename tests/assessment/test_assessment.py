@@ -135,8 +135,8 @@ def test_only_one_source_of_start_states():
 
 
 def test_always_right_on_the_open_field():
-    """Steps of 0.4, clipped at 1. From (0.2, 0.2): x = 0.6, 1, 1, and from (0.8, 0.9): 0.9 … no, 1 at once: a distance of
-    0.1 is beyond the goal's radius of 0.08, so it stays there and nothing ends."""
+    """Steps of 0.4, clipped at 1. From (0.2, 0.2): x = 0.6, 1, 1, and from (0.8, 0.9): 1 at once, 0.1 from the goal.
+    That is beyond its radius of 0.08, so nothing ends."""
     starts = np.array([[0.2, 0.2], [0.8, 0.9]], np.float32)
     assessment = Assessment(open_field(), starts, 3)
     showing, total = returns(assessment, always(RIGHT), Navigation(), replicates=2)
@@ -223,12 +223,12 @@ def test_two_worlds_with_permuted_states_and_actions_are_one():
 
 
 def test_gymnasium_returns_are_those_of_a_plain_loop():
-    """Alternating pushes keep the pole up for a while; always the same push ends the episode within the horizon."""
+    """Pushing away from where the pole leans ends the episode within the horizon; what follows is no longer counted."""
     world = make_world("gymnasium/CartPole-v1")
     assessment = HostAssessment(world, (3, 7), 15, 0.9)
 
     def act(observation):
-        push = (observation[:, 2] > 0.05).astype(np.int32)
+        push = (observation[:, 2] < 0.05).astype(np.int32)
         return push, np.full(len(push), -0.5, np.float32), push
 
     showing = assessment.take(act, 2)
@@ -239,7 +239,7 @@ def test_gymnasium_returns_are_those_of_a_plain_loop():
         first.append(observation)
         for t in range(15):
             alive[t, i] = True
-            observation, reward, terminated, _, _ = environment.step(int(observation[2] > 0.05))
+            observation, reward, terminated, _, _ = environment.step(int(observation[2] < 0.05))
             total[i] += 0.9**t * reward
             if terminated:
                 break

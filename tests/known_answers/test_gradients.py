@@ -23,6 +23,7 @@ from evarl.assessment.assessment import Showing
 from evarl.learning.objective import (
     Evidence,
     Objective,
+    Thinned,
     baselines,
     centred,
     discounted_average,
@@ -630,13 +631,15 @@ def visited_evidence(seed, replicates=1):
 
 @pytest.mark.parametrize("gradient", ["critic", "printed"])
 @pytest.mark.parametrize("discount", [0.9, 1.0])
-@pytest.mark.parametrize("max_shift", [1e9, 0.3])
-def test_visited_queries_against_loops(gradient, discount, max_shift):
+@pytest.mark.parametrize(("max_shift", "stride"), [(1e9, None), (0.3, 1), (1e9, 3)])
+def test_visited_queries_against_loops(gradient, discount, max_shift, stride):
     """w = 1 − 2β z with z the discounted average of d over the states met so far; the assessment has the share of the mean
-    of 1/trace, u = 2β mean[d ∂V̂/∂G], and nothing after its end. d is clipped so that w stays within 1 ± max_shift."""
+    of 1/trace, u = 2β mean[d ∂V̂/∂G], and nothing after its end. d is clipped so that w stays within 1 ± max_shift.
+    In a thinned batch, u is the mean over every n-th step."""
     evidence, states = visited_evidence(0)
     wanted = Objective(gradient, "visited", 0.0, 1, max_shift, discount, 0.8)
-    guidance, metrics = guide(wanted, jnp.float64(BETA), evidence, lambda shown: CURVED(shown)[states])
+    thinned = None if stride is None else Thinned(stride, lambda shown: CURVED(shown)[states[::stride]])
+    guidance, metrics = guide(wanted, jnp.float64(BETA), evidence, lambda shown: CURVED(shown)[states], thinned)
     reward = np.asarray(evidence.showing.reward)[..., 0]
     to_go = np.stack([reward[0] + 0.8 * reward[1], reward[1]])
     known = np.asarray(evidence.value if gradient == "critic" else evidence.returns)
@@ -653,7 +656,8 @@ def test_visited_queries_against_loops(gradient, discount, max_shift):
                 total = count = 0.0
     np.testing.assert_allclose(guidance.weight, weight, atol=1e-12)
     assert np.abs(weight - 1).max() <= max_shift + 1e-12
-    u = 2 * BETA * np.einsum("tn,tni->i", error, CURVED.slope(to_go[0])[states]) / error.size
+    some, at = error[::stride], states[::stride]
+    u = 2 * BETA * np.einsum("tn,tni->i", some, CURVED.slope(to_go[0])[at]) / some.size
     advantage = (1 / ones).mean() * u[None] * (to_go - np.asarray(evidence.baseline))
     alive = np.asarray(evidence.showing.alive)[..., 0]
     np.testing.assert_allclose(guidance.advantage.reshape(to_go.shape), np.where(alive, advantage, 0), atol=1e-12)

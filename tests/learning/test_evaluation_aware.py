@@ -85,7 +85,8 @@ def guidance_of(gradient, frozen=False):
     assessment = Assessment(world, given_states(world, [(0.25, 0.25), (0.75, 0.75)]), 4)
     learner = make_learner(config, assessment)
     if frozen:
-        learner = make_learner(config, assessment, learner.examiner.evaluator.init(jax.random.PRNGKey(2)))
+        knows_nothing = learner.examiner.learnt(learner.init(jax.random.PRNGKey(2)).examiner)
+        learner = make_learner(config, assessment, knows_nothing)
     state = learner.init(jax.random.PRNGKey(0))
 
     def act(key, observation):
@@ -273,7 +274,7 @@ AWARE = ["navigation", "--beta", "0.1"]
             ["navigation", "--beta-variance", "0.1", "--rollouts-per-start", "1"],
             "rollouts-per-start: 1 is not enough for beta-variance; want at least 2",
         ),
-        (["navigation", "--rollouts-per-start", "3"], "rollouts-per-start: 3 does not divide the 8 environments"),
+        (["navigation", "--rollouts-per-start", "0"], "rollouts-per-start: 0 is not allowed; want at least 1"),
         (["navigation", "--evaluator-mode", "frozen"], "evaluator.file: None does not go with evaluator-mode frozen"),
         ([*AWARE, "--evaluator-mode", "none"], "evaluator-mode: none does not go with beta 0.1"),
         ([*AWARE, "--evaluator.network.heads", "3"], "evaluator.network.heads: 3 does not divide the width 32"),
