@@ -11,6 +11,7 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import Learner, make_learner
 from evarl.rollouts.collect import WorldStates, begin
+from evarl.runs.assessments import build_assessment
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import World, select
 
@@ -78,7 +79,9 @@ class Training:
     """The training program that `evarl train` runs."""
 
     def __init__(self, config: TrainConfig, updates: int):
-        learner: Learner = make_learner(config)
+        config = config.resolved()
+        assessment = None if config.evaluator_mode == "none" else build_assessment(config, lambda text: None)
+        learner: Learner = make_learner(config, assessment)
         began = time.perf_counter()
         self._engine = CompiledEngine(learner, config.seeds)
         compile_seconds = time.perf_counter() - began
@@ -90,6 +93,9 @@ class Training:
     def repeat(self) -> None:
         """Time one repetition."""
         began = time.perf_counter()
-        self._state, _ = self._engine.advance(self._state, 0, self._updates)
+        # past the warm-up, so that the evaluator's steps are included
+        self._state, _ = self._engine.advance(
+            self._state, self._engine.learner.config.evaluator.warmup + 1, self._updates
+        )
         jax.block_until_ready(self._state)
         self.measured.seconds.append(time.perf_counter() - began)

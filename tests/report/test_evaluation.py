@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import evarl
+from evarl.learning.examiner import LearntEvaluator
 from evarl.report.scores import Estimate
 from evarl.report.witness import BATCH, CRITIC, EVALUATOR, SHUFFLED, ZEROED, Witness
-from evarl.learning.examiner import LearntEvaluator
 from tests.report.tiny import constant, train_tiny, with_evaluators
 
 QUICK = {"rollouts": 4, "states": 8}

@@ -8,8 +8,8 @@ from pathlib import Path
 import jax
 
 import evarl
-from evarl.learning.presets import preset
 from evarl.learning.examiner import LearntEvaluator, save_evaluator
+from evarl.learning.presets import preset
 
 
 def train_tiny(out: Path, hidden: int = 8, **changes) -> evarl.Run:
