@@ -96,19 +96,12 @@ class Assessment:
 
     def check_compatible(self, deployment: World | HostWorld) -> None:
         """Refuse an assessment in which a policy of the deployment world could not act."""
+        if isinstance(deployment, HostWorld):
+            raise InputError(
+                f"assessment.world: {self.world.name} is compiled, {deployment.name} is on the host; want both alike"
+            )
         shown = jax.eval_shape(self.observations)
-        shape, dtype = deployment.observation_space.shape, np.dtype(deployment.observation_space.dtype)
-        if shown.shape[1:] != shape or shown.dtype != dtype:
-            raise InputError(
-                f"assessment.world: {self.world.name} shows {shown.dtype}{list(shown.shape[1:])}, {deployment.name} "
-                f"{dtype}{list(shape)} in the observation space; give a map_observation that leads from one to the other"
-            )
-        here, there = self.world.action_space, deployment.action_space
-        if self.map_action is unchanged and here != there:
-            raise InputError(
-                f"assessment.world: {self.world.name} takes {here}, {deployment.name} {there} as action space; "
-                "give a map_action that leads from the second to the first"
-            )
+        check_spaces(self.world, shown.shape[1:], shown.dtype, deployment, self.map_action is unchanged)
 
     def take(self, act: Act, key: Key, replicates: int, deployment: World | HostWorld) -> Showing:
         """Roll the policy through every scenario `replicates` times."""
@@ -124,11 +117,29 @@ class Assessment:
             taken = jax.vmap(self.map_action)(world_action(deployment.action_space, action))
             step = jax.vmap(self.world.step)(jax.random.split(step_key, rollouts), state, taken)
             reward = jnp.where(alive, step.reward, 0.0)
-            return (step.state, alive & ~step.terminated), (shown, action, log_prob, reward, alive)
+            going_on = alive & ~(step.terminated | step.truncated)
+            return (step.state, going_on), (shown, action, log_prob, reward, alive)
 
         keys = jax.random.split(key, self.horizon)
         _, steps = jax.lax.scan(one_step, (state, jnp.ones(rollouts, bool)), keys)
         return Showing(*(x.reshape(self.horizon, k, replicates, *x.shape[2:]) for x in steps))
+
+
+def check_spaces(
+    world: World | HostWorld, shape: tuple[int, ...], dtype: Any, deployment: World | HostWorld, same_actions: bool
+) -> None:
+    """The conditions under which one policy fits two worlds; the error names the space, both shapes and both dtypes."""
+    wanted, kind = deployment.observation_space.shape, np.dtype(deployment.observation_space.dtype)
+    if shape != wanted or dtype != kind:
+        raise InputError(
+            f"assessment.world: {world.name} shows {dtype}{list(shape)}, {deployment.name} "
+            f"{kind}{list(wanted)} in the observation space; give a map_observation that leads from one to the other"
+        )
+    if same_actions and world.action_space != deployment.action_space:
+        raise InputError(
+            f"assessment.world: {world.name} takes {world.action_space}, {deployment.name} {deployment.action_space} "
+            "as action space; give a map_action that leads from the second to the first"
+        )
 
 
 def _describe(tree: Any) -> str:
@@ -156,6 +167,8 @@ def given_states(world: World, states: list[tuple[float, ...]]) -> Any:
         if count is not None and not all(0 <= index < count for index in indices):
             raise InputError(f"assessment.start-states: {world.name} has states 0 to {count - 1}, got {indices}")
         return np.asarray(indices, wanted[0].dtype)
+    if not np.isfinite(np.concatenate([np.asarray(state) for state in states])).all():
+        raise InputError(f"assessment.start-states: want finite numbers, got {states}")
     size = int(np.prod(wanted[0].shape))
     if any(len(state) != size for state in states):
         raise InputError(f"assessment.start-states: a state of {world.name} has {size} numbers, got {states}")

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from evarl.assessment.assessment import Showing
+from evarl.assessment.assessment import Showing, check_spaces
 from evarl.errors import InputError
 from evarl.rollouts.host import HostAct
-from evarl.worlds.world import HostWorld
+from evarl.worlds.world import HostWorld, World
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,15 @@ class HostAssessment:
     def scenarios(self) -> int:
         """The number k of start states."""
         return len(self.seeds)
+
+    def check_compatible(self, deployment: World | HostWorld) -> None:
+        """Refuse an assessment in which a policy of the deployment world could not act."""
+        if not isinstance(deployment, HostWorld):
+            raise InputError(
+                f"assessment.world: {self.world.name} is on the host, {deployment.name} is compiled; want both alike"
+            )
+        space = self.world.observation_space
+        check_spaces(self.world, space.shape, np.dtype(space.dtype), deployment, same_actions=True)
 
     def observations(self) -> np.ndarray:
         """What the policy sees at the start states, [k, ...]."""

@@ -27,7 +27,7 @@ class EvaluatorConfig:
     transitions: int | None = None
     """Visited states kept of each policy; all of a batch when not given."""
     every: int = 1
-    """Store and fit in one policy update out of this many: above 1, deployment returns for the evaluator are scarce."""
+    """Fit in one policy update out of this many: above 1, the evaluator lags behind the policy."""
     file: str | None = None
     """A pre-trained evaluator (made by `evarl pretrain`), to be held fixed in mode frozen."""
 

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -87,8 +88,10 @@ class TrainConfig:
 
     def _validate_evaluation(self) -> None:
         for name in ("beta", "beta_variance", "ramp"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want 0 or more")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(
+                    f"{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want a number from 0 on"
+                )
         if not self.max_shift > 0:
             raise InputError(f"max-shift: {self.max_shift} is not allowed; want above 0")
         shared = self.rollouts_per_start
@@ -98,9 +101,13 @@ class TrainConfig:
             raise InputError(f"evaluator-mode: none does not go with beta {self.beta}; want colearned or frozen")
         if self.beta > 0 and self.gradient in ("paired", "score") and self.queries != "start":
             raise InputError(f"queries: {self.queries} does not go with gradient {self.gradient}; want start")
-        if ((self.beta > 0 and self.gradient == "paired") or self.beta_variance > 0) and shared < 2:
+        if ((self.beta > 0 and self.gradient == "paired") or self.beta_variance > 0) and min(
+            shared, self.environments
+        ) < 2:
             need = "gradient paired" if self.beta_variance == 0 else "beta-variance"
-            raise InputError(f"rollouts-per-start: 1 is not enough for {need}; want at least 2")
+            raise InputError(
+                f"rollouts-per-start: {shared} of {self.environments} environments cannot serve {need}; want 2 or more"
+            )
         if (self.evaluator_mode == "frozen") != (self.evaluator.file is not None):
             raise InputError(
                 f"evaluator.file: {self.evaluator.file} does not go with evaluator-mode {self.evaluator_mode}; "

@@ -112,16 +112,17 @@ class Examiner:
         to_go = showing.rewards_to_go(self.assessment.discount)
         shown = to_go[0].mean(axis=1)
         flat = trajectory.observation.reshape(returns.size, *trajectory.observation.shape[2:])
-        stride = self._stride()
+        stride, skip = self._thinning()
 
-        def predict(evaluator: EvaluatorState, shown: Array, stride: int = 1) -> Float[Array, "T N"]:
-            queries = trajectory.observation[::stride]
+        def predict(evaluator: EvaluatorState, shown: Array, stride: int = 1, skip: int = 1) -> Float[Array, "T N"]:
+            queries = trajectory.observation[::stride, ::skip]
             values = self.evaluator.predict(evaluator, shown, queries.reshape(-1, *queries.shape[2:]))
             return values.reshape(queries.shape[:2])
 
         evaluator, memory = state.evaluator, state.memory
-        fresh, blind = (predict(evaluator, xi, stride) for xi in (shown, jnp.full_like(shown, evaluator.returns.mean)))
-        metrics = self._fresh_metrics(state, fresh, blind, value[::stride], returns[::stride])
+        average = jnp.full_like(shown, evaluator.returns.mean)
+        fresh, blind = (predict(evaluator, xi, stride, skip) for xi in (shown, average))
+        metrics = self._fresh_metrics(state, fresh, blind, value[::stride, ::skip], returns[::stride, ::skip])
         if memory is not None:
             policy_row = Policy(*self._subsample(key, flat, returns.reshape(-1)), shown)
             memory = memory.store(index, policy_row)
@@ -138,9 +139,9 @@ class Examiner:
         if config.beta > 0 or config.beta_variance > 0:
             evidence = Evidence(trajectory, returns, value, showing, state.baseline, state.loss_baseline)
             beta = jnp.float32(config.beta) * self._ramp(index)
-            thinned = Thinned(stride, lambda shown: predict(evaluator, shown, stride))
-            guidance, weights = guide(self.objective, beta, evidence, lambda shown: predict(evaluator, shown), thinned)
-            guidance = guidance.replace(bonus=guidance.bonus * self._ramp(index))
+            thinned = Thinned(stride, lambda shown: predict(evaluator, shown, stride, skip), skip)
+            everywhere = lambda shown: predict(evaluator, shown)  # noqa: E731
+            guidance, weights = guide(self.objective, beta, evidence, everywhere, thinned, self._ramp(index))
             metrics |= weights
         rate = jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
         state = ExaminerState(
@@ -161,9 +162,11 @@ class Examiner:
         ends = trajectory.terminated, trajectory.truncated
         return value, returns_to_go(trajectory.reward, last, *ends, self.config.discount)
 
-    def _stride(self) -> int:
-        """Thin a batch to about ENOUGH states."""
-        return max(1, min(self.config.steps, self.config.steps * self.config.environments // ENOUGH))
+    def _thinning(self) -> tuple[int, int]:
+        """Strides over steps and environments that leave about ENOUGH states, spread over both."""
+        stride = max(1, self.config.steps // 32)
+        states = -(-self.config.steps // stride) * self.config.environments
+        return stride, max(1, min(self.config.environments, states // ENOUGH))
 
     def _kept(self) -> int:
         batch = self.config.environments * self.config.steps

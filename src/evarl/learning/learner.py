@@ -107,8 +107,7 @@ def make_learner(
     agent = make_agent(config.agent, world.observation_space, world.action_space, config.discount, config.updates)
     if assessment is None:
         return Learner(config, world, agent, None)
-    if isinstance(assessment, Assessment):
-        assessment.check_compatible(world)
+    assessment.check_compatible(world)
     return Learner(config, world, agent, make_examiner(config, world.observation_space, assessment, frozen))
 
 

@@ -9,7 +9,7 @@ u_i = 2β mean_s[d(s) ∂V̂(s)/∂G^i]. How d is estimated is the option `gradi
 
     paired    mean return of other rollouts from the same start state − V̂: unbiased for d
     critic    critic's value − V̂: lowest variance, biased by the critic's error
-    printed   this rollout's own return − V̂: the paper's formula; its expectation is ∇L + 2∇Var(G)
+    printed   this rollout's own return − V̂: the paper's formula, which also punishes the variance of returns
     score     (G − V̂)² times the score of all rollouts: unbiased for the gradient of L + Var(G)
 """
 
@@ -58,18 +58,25 @@ class Evidence(NamedTuple):
 
 
 class Thinned(NamedTuple):
-    """Every n-th step of the batch, and V̂ there: enough for an average over visited states."""
+    """Every n-th step of every m-th environment, and V̂ there: enough for an average over visited states."""
 
     stride: int
     predict: Predict
+    skip: int = 1
 
 
 def guide(
-    objective: Objective, beta: Float[Array, ""], evidence: Evidence, predict: Predict, thinned: Thinned | None = None
+    objective: Objective,
+    beta: Float[Array, ""],
+    evidence: Evidence,
+    predict: Predict,
+    thinned: Thinned | None = None,
+    ramp: Float[Array, ""] | float = 1.0,
 ) -> tuple[Guidance, dict[str, Array]]:
     """Weights, bonus and assessment advantages for one policy update, and what they look like.
 
     w wants V̂ at every state of the batch. u is an average over states, and for visited states the thinned batch does.
+    `ramp` scales the variance penalty, as β is scaled by whoever calls.
     """
     trajectory, showing = evidence.trajectory, evidence.showing
     start = trajectory.start_label >= 0
@@ -102,12 +109,13 @@ def guide(
         advantage = -share * beta * surprise * jnp.ones_like(to_go)
     else:
         weight = 1.0 - 2.0 * beta * average
-        stride, predict_some = thinned if thinned and objective.queries == "visited" else Thinned(1, predict)
-        u = assessment_weights(beta, shift[::stride], valid[::stride], to_go[0], predict_some)
+        stride, some, skip = thinned if thinned and objective.queries == "visited" else Thinned(1, predict)
+        u = assessment_weights(beta, shift[::stride, ::skip], valid[::stride, ::skip], to_go[0], some)
         advantage = share * u[None] * (to_go - baselines(to_go, evidence.baseline)) / to_go.shape[2]
     if objective.beta_variance > 0:
         spread = jnp.where(start & paired, (evidence.returns - others) ** 2, 0.0)
-        bonus -= objective.beta_variance * hold(centred(spread, start & paired), start, trajectory.done)
+        centre = centred_by_start(spread, trajectory.start_label, start & paired, objective.rollouts_per_start)
+        bonus -= objective.beta_variance * ramp * hold(centre, start, trajectory.done)
 
     steps = showing.log_prob.size
     guidance = Guidance(
@@ -173,20 +181,21 @@ def mean_of_others(
     Environments are grouped by `rollouts_per_start`; equal labels within a group mean the same start state. The second
     result says where there was another episode.
     """
-    steps, environments = returns.shape
+    total, count = (total_by_start(x, label, rollouts_per_start) for x in (returns, jnp.ones_like(returns)))
+    paired = (label >= 0) & (count > 1.5)
+    return jnp.where(paired, (total - returns) / jnp.maximum(count - 1.0, 1.0), 0.0), paired
+
+
+def total_by_start(x: Float[Array, "T N"], label: Int[Array, "T N"], rollouts_per_start: int) -> Float[Array, "T N"]:
+    """For each step that begins an episode, the sum of x over all episodes of this batch that begin at the same state."""
+    steps, environments = x.shape
     start = label >= 0
     group = jnp.arange(environments) // rollouts_per_start
     labels = 2 * steps + 1
     place = jnp.where(start, group[None] * labels + label, 0)
     segments = labels * (-(-environments // rollouts_per_start))
-
-    def total(x: Float[Array, "T N"]) -> Float[Array, "T N"]:
-        sums = jax.ops.segment_sum(jnp.where(start, x, 0.0).reshape(-1), place.reshape(-1), segments)
-        return sums[place]
-
-    count = total(jnp.ones_like(returns))
-    paired = start & (count > 1.5)
-    return jnp.where(paired, (total(returns) - returns) / jnp.maximum(count - 1.0, 1.0), 0.0), paired
+    sums = jax.ops.segment_sum(jnp.where(start, x, 0.0).reshape(-1), place.reshape(-1), segments)
+    return sums[place]
 
 
 def discounted_average(
@@ -226,6 +235,21 @@ def centred(x: Float[Array, "T N"], where: Bool[Array, "T N"]) -> Float[Array, "
     count = where.sum().astype(x.dtype)
     others = (jnp.where(where, x, 0.0).sum() - x) / jnp.maximum(count - 1.0, 1.0)
     return jnp.where(where, x - jnp.where(count > 1.5, others, 0.0), 0.0)
+
+
+def centred_by_start(
+    x: Float[Array, "T N"], label: Int[Array, "T N"], where: Bool[Array, "T N"], rollouts_per_start: int
+) -> Float[Array, "T N"]:
+    """Entries minus the mean over *other start states*.
+
+    For quantities that the rollouts from one start state share, such as their distance from one another, the others of
+    the same start are no baseline: they depend on the entry's own rollout, and the bias can cancel the whole gradient.
+    """
+    inside, ones = jnp.where(where, x, 0.0), where.astype(x.dtype)
+    same, many = (total_by_start(y, label, rollouts_per_start) for y in (inside, ones))
+    count = ones.sum() - many
+    others = jnp.where(count > 0.5, (inside.sum() - same) / jnp.maximum(count, 1.0), 0.0)
+    return jnp.where(where, x - others, 0.0)
 
 
 def masked_mean(x: Float[Array, "T N"], where: Bool[Array, "T N"]) -> Float[Array, ""]:

@@ -25,7 +25,7 @@ def navigation() -> TrainConfig:
             entropy_coefficient=0.01,
         ),
         rollouts_per_start=8,
-        assessment=AssessmentConfig(start_states="0.25,0.25 0.75,0.25 0.25,0.75 0.75,0.75", horizon=3),
+        assessment=AssessmentConfig(scenarios=4, horizon=3),
         evaluator=EvaluatorConfig(
             network=NetworkConfig(width=32, heads=2, layers=2),
             learning_rate=3e-3,
