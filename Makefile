@@ -21,7 +21,7 @@ demo: setup
 	@echo "results in runs/demo: metrics.parquet, evaluation.json, evaluation.png and more"
 
 test: setup
-	$(RUN)/python -m pytest
+	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: setup
 	$(RUN)/ruff check .
