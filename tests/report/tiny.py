@@ -8,8 +8,9 @@ from pathlib import Path
 import jax
 
 import evarl
-from evarl.learning.examiner import LearntEvaluator, save_evaluator
+from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.presets import preset
+from evarl.runs.assessments import save_evaluator
 
 
 def train_tiny(out: Path, hidden: int = 8, **changes) -> evarl.Run:
