@@ -1,0 +1,169 @@
+"""Assessments and evaluators of a run: made from its configuration, kept beside it, and read back."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from evarl.assessment.assessment import Assessment, discrete_states, given_states, unchanged
+from evarl.assessment.configuration import parse_start_states
+from evarl.assessment.host import HostAssessment
+from evarl.errors import FileError, InputError
+from evarl.evaluators.fitting import make_evaluator
+from evarl.learning.configuration import TrainConfig
+from evarl.learning.engines import CompiledEngine
+from evarl.learning.examiner import LearntEvaluator
+from evarl.learning.learner import make_learner
+from evarl.runs.tensors import load_arrays, load_tree, save_tree
+from evarl.truth.monte_carlo import visited_states
+from evarl.worlds.registry import make_world
+from evarl.worlds.world import HostWorld, World
+
+ASSESSMENT = "assessment.safetensors"
+OPEN_FIELD = ((0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75))
+"""Start states for navigation, spread over the square; the paper does not give its own."""
+
+BASE_SEED = 1_000_003
+"""Far from the seeds of runs, so that the base policy is none of those assessed."""
+
+
+def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessment | HostAssessment:
+    """The assessment that a configuration asks for; `say` is told before a base policy is trained for it."""
+    wanted = config.assessment
+    if wanted.file is not None:
+        return load_assessment(Path(wanted.file))
+    name = wanted.world or ("navigation/open-field" if config.world == "navigation" else config.world)
+    own = name == config.world
+    world = make_world(name, config.horizon if own else None)
+    states = parse_start_states(wanted.start_states)
+    if name == "navigation/open-field" and not states:
+        if wanted.scenarios != len(OPEN_FIELD):
+            raise InputError(
+                f"assessment.scenarios: {wanted.scenarios} is not allowed; the open field has {len(OPEN_FIELD)} start "
+                "states of its own, give others with --assessment.start-states"
+            )
+        states = list(OPEN_FIELD)
+    if isinstance(world, HostWorld):
+        seeds = discrete_states(states) if states else range(BASE_SEED, BASE_SEED + wanted.scenarios)
+        return HostAssessment(world, tuple(seeds), wanted.horizon, wanted.discount)
+    if states:
+        return Assessment(world, given_states(world, states), wanted.horizon, wanted.discount)
+    if not own:
+        raise InputError(f"assessment.start-states: none are given for {name}; a base policy visits {config.world} only")
+    return Assessment(world, _visited(config, world, say), wanted.horizon, wanted.discount)
+
+
+def save_assessment(path: Path, assessment: Assessment | HostAssessment) -> None:
+    """Write an assessment. Mappings are Python functions and are not written: whoever loads it gives them again."""
+    about = {
+        "kind": "assessment",
+        "world": assessment.world.name,
+        "world_horizon": str(assessment.world.horizon),
+        "horizon": str(assessment.horizon),
+        "discount": repr(float(assessment.discount)),
+    }
+    if isinstance(assessment, HostAssessment):
+        save_tree(path, {"seeds": np.asarray(assessment.seeds, np.int64)}, about | {"mapped": "no"})
+        return
+    mapped = assessment.map_observation is not unchanged or assessment.map_action is not unchanged
+    starts = jax.tree.map(np.asarray, assessment.start_states)
+    save_tree(path, {"start": starts}, about | {"mapped": "yes" if mapped else "no"})
+
+
+def load_assessment(path: Path, **mappings: Any) -> Assessment | HostAssessment:
+    """Read an assessment back; one that was saved with mappings wants them again."""
+    arrays, about = load_arrays(path)
+    try:
+        if about["kind"] != "assessment":
+            raise FileError(f"{path}: holds a {about['kind']}, not an assessment")
+        name, limit, horizon, discount, mapped = (
+            about["world"],
+            int(about["world_horizon"]),
+            int(about["horizon"]),
+            float(about["discount"]),
+            about["mapped"] == "yes",
+        )
+    except (KeyError, ValueError) as error:
+        raise FileError(f"{path}: is not an assessment ({error} is missing or wrong)") from error
+    world = make_world(name, limit)
+    if isinstance(world, HostWorld):
+        return HostAssessment(world, tuple(int(seed) for seed in arrays["seeds"]), horizon, discount)
+    if mapped and not mappings:
+        raise InputError(f"{path}: was saved with mappings between two worlds; load it in Python and give them again")
+    one = jax.eval_shape(world.initial, jax.random.PRNGKey(0))
+    count = next(iter(arrays.values())).shape[0] if arrays else 0
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), one)
+    tree, _ = load_tree(path, {"start": shapes})
+    return Assessment(world, tree["start"], horizon, discount, **mappings)
+
+
+def save_evaluator(path: Path, learnt: LearntEvaluator, config: TrainConfig) -> None:
+    """Write an evaluator with what identifies it."""
+    about = {"kind": "evaluator", "world": config.world, "remembered": str(learnt.remembered.shape[0])}
+    save_tree(path, jax.device_get(learnt), about | _network(config))
+
+
+def load_evaluator(path: Path, config: TrainConfig, assessment: Assessment | HostAssessment) -> LearntEvaluator:
+    """Read an evaluator; one of another world, another network or other scenarios is refused."""
+    arrays, about = load_arrays(path)
+    if about.get("kind") != "evaluator":
+        raise FileError(f"{path}: does not hold an evaluator")
+    if about.get("world") != config.world:
+        raise InputError(f"evaluator.file: {path} was trained in {about.get('world')}, not in {config.world}")
+    for name, value in _network(config).items():
+        if about.get(name) != value:
+            raise InputError(f"evaluator.file: {path} has {name} {about.get(name)}, the configuration {value}")
+    scenarios, kept = np.asarray(assessment.observations()), arrays.get("scenarios", np.empty(0))
+    if kept.shape != scenarios.shape:
+        k, other = scenarios.shape[0], kept.shape[0]
+        raise InputError(f"evaluator.file: {path} is for an assessment of {other} scenarios, this one has {k}")
+    if not np.array_equal(kept, scenarios):
+        raise InputError(
+            f"evaluator.file: {path} is for other start states; use its assessment with --assessment.file"
+        )
+    space = make_world(config.world, config.horizon).observation_space
+    evaluator = make_evaluator(config.evaluator, space, jnp.asarray(scenarios))
+    k = scenarios.shape[0]
+    template = LearntEvaluator(
+        state=jax.eval_shape(evaluator.init, jax.random.PRNGKey(0)),
+        scenarios=jnp.asarray(scenarios),
+        remembered=jnp.zeros(arrays.get("remembered", np.empty((0, k))).shape),
+        lowest=jnp.zeros(k),
+        highest=jnp.zeros(k),
+        batch_mean=jnp.zeros(()),
+    )
+    return jax.tree.map(jnp.asarray, load_tree(path, template)[0])
+
+
+def _network(config: TrainConfig) -> dict[str, str]:
+    settings = dataclasses.asdict(config.evaluator.network)
+    return {f"network.{name}": str(value) for name, value in settings.items()}
+
+
+def _visited(config: TrainConfig, world: World, say: Callable[[str], None]) -> Any:
+    """k states that a base policy visits, drawn uniformly over its steps: the paper's choice."""
+    from evarl.runs.run import Run  # a run may ask for its assessment, and an assessment for a run
+
+    key = jax.random.PRNGKey(BASE_SEED)
+    if config.assessment.base_run is not None:
+        run = Run.load(config.assessment.base_run)
+        if run.config.world != config.world:
+            raise InputError(f"assessment.base-run: was trained in {run.config.world}, not in {config.world}")
+        agent, policy = run.learner.agent, run.policy_state()
+    else:
+        updates = config.assessment.base_updates
+        plain = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="none", seeds=1)
+        learner = make_learner(dataclasses.replace(plain, updates=max(1, updates)))
+        engine = CompiledEngine(learner, 1)
+        state = engine.init([BASE_SEED])
+        say(f"training a base policy for {updates} updates, to draw the assessment's start states from what it visits")
+        for first in range(0, updates, 50):
+            state, _ = engine.advance(state, first, min(50, updates - first))
+        agent, policy = learner.agent, jax.tree.map(lambda leaf: leaf[0], state.agent.policy)
+    states, _ = visited_states(world, Partial(agent.act, policy), key, config.assessment.scenarios)
+    return jax.tree.map(np.asarray, states.physics)

@@ -1,0 +1,167 @@
+"""The run directory: what is kept of a run, and where.
+
+    config.json                           configuration, seeds, versions, commit
+    assessment.safetensors                the driver's test (evaluation-aware runs)
+    metrics.parquet                       one row per update and seed
+    tensorboard/                          the same averaged over seeds, as TensorBoard events
+    checkpoints/seeds-0-3/update-*.…      the newest states of each group of seeds
+    policy/seed-0.safetensors             the final policy of each seed
+    evaluator/seed-0.safetensors          its evaluator (evaluation-aware runs)
+    summary.json                          how the run ended
+"""
+
+import datetime
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evarl.errors import FileError, InputError
+from evarl.learning.configuration import TrainConfig, differences, from_dict
+from evarl.runs.files import write_bytes
+
+FORMAT = 1
+PACKAGES = ("evarl", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax", "gymnasium")
+
+
+class RunDirectory:
+    """Paths of a run, and its configuration."""
+
+    def __init__(self, path: Path, config: TrainConfig, groups: list[list[int]], about: dict[str, Any]):
+        self.path = path
+        self.config = config
+        self.groups = groups
+        self.about = about
+        self.metrics = path / "metrics.parquet"
+        self.summary = path / "summary.json"
+
+    def checkpoints(self, group: list[int]) -> Path:
+        """Where the checkpoints of a group of seeds are."""
+        return self.path / "checkpoints" / _label(group)
+
+    def events(self, group: list[int]) -> Path:
+        """Where the TensorBoard events of a group of seeds are."""
+        return self.path / "tensorboard" / _label(group)
+
+    def policy(self, seed: int) -> Path:
+        """Where the final policy of a seed is."""
+        return self.path / "policy" / f"seed-{seed}.safetensors"
+
+    def evaluator(self, seed: int) -> Path:
+        """Where the evaluator of a seed is, in evaluation-aware runs."""
+        return self.path / "evaluator" / f"seed-{seed}.safetensors"
+
+    def finished(self) -> bool:
+        """Whether the run came to its end."""
+        return self.summary.exists()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second process from training in the same directory; the system lifts the lock when this one dies."""
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError as error:
+            raise InputError(f"out: another process is training in {self.path}; wait for it or stop it") from error
+        finally:
+            os.close(folder)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Say how the run ended."""
+        write_bytes(self.summary, _json(summary))
+
+
+def create(
+    path: Path, config: TrainConfig, groups: list[list[int]], fill: Callable[[Path], None] = lambda path: None
+) -> RunDirectory:
+    """Make the directory with its configuration, and what `fill` adds, in one step, so that none is ever half-made."""
+    check_free(path)
+    about = {
+        "format": FORMAT,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "hash": config.hash(),
+        "config": config.to_dict(),
+        "seed_groups": groups,
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "commit": _commit(),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        try:
+            temporary.chmod(0o755)
+            write_bytes(temporary / "config.json", _json(about))
+            fill(temporary)
+            os.rename(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise FileError(f"out: cannot make {path}: {error.strerror or error}") from error
+    return RunDirectory(path, config, groups, about)
+
+
+def check_free(path: Path) -> None:
+    """Refuse a directory that holds a run or anything else."""
+    if (path / "config.json").exists():
+        raise InputError(f"out: {path} already holds a run; choose another directory, or go on with --resume")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"out: {path} is not an empty directory; choose another")
+
+
+def open_run(path: Path, config: TrainConfig | None = None) -> RunDirectory:
+    """Open a run directory; with `config`, refuse one that was made with another configuration."""
+    file = path / "config.json"
+    try:
+        about = json.loads(file.read_text())
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise FileError(f"{file}: was not written by this version (format {FORMAT})")
+        groups = [[int(seed) for seed in group] for group in about["seed_groups"]]
+        kept = from_dict(TrainConfig, about["config"])
+    except FileNotFoundError as error:
+        raise FileError(f"{path}: holds no run (there is no config.json)") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{file}: corrupt or truncated ({error})") from error
+    if config is not None and (found := differences(kept.to_dict(), config.to_dict())):
+        raise InputError(f"resume: {path} was made with another configuration (there ≠ here): {'; '.join(found)}")
+    kept.validate()
+    return RunDirectory(path, kept, groups, about)
+
+
+def _label(group: list[int]) -> str:
+    return f"seeds-{group[0]}-{group[-1]}"
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the source tree this package runs from, marked when it has uncommitted changes; None elsewhere."""
+    here = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        call = ["git", "-C", str(here), *arguments]
+        return subprocess.run(call, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", __file__)
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

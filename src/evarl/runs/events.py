@@ -1,0 +1,32 @@
+"""TensorBoard events: every metric averaged over the seeds of a group."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+
+class EventWriter:
+    """Writes rows as they come; rows after `first_update` left by an interrupted run are purged."""
+
+    def __init__(self, folder: Path, first_update: int):
+        from tensorboardX import SummaryWriter  # slow to import, and not wanted by those who only read
+
+        self._writer = SummaryWriter(logdir=str(folder), purge_step=first_update, flush_secs=3600)
+
+    def add(self, first_update: int, columns: dict[str, np.ndarray]) -> None:
+        """Add columns of shape [updates, seeds]; updates in which no episode finished have no return."""
+        for name, values in columns.items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing
+                means = np.nanmean(values.astype(np.float64), axis=1)
+            for offset in np.flatnonzero(np.isfinite(means)):
+                self._writer.add_scalar(name, means[offset], first_update + int(offset))
+
+    def flush(self) -> None:
+        """Make what was added visible to readers."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._writer.close()

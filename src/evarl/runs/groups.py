@@ -1,0 +1,47 @@
+"""Seeds of one configuration run as one vectorised program, unless that would not fit into memory."""
+
+from collections.abc import Callable
+
+from evarl.errors import InputError
+from evarl.learning.engines import CompiledEngine, Engine, HostEngine
+from evarl.learning.learner import Learner
+from evarl.worlds.world import HostWorld
+
+EngineFor = Callable[[int], Engine]
+
+
+def engines(learner: Learner) -> EngineFor:
+    """A function from the size of a group to its engine, each compiled once."""
+    made: dict[int, Engine] = {}
+
+    def engine_for(seeds: int) -> Engine:
+        if seeds not in made:
+            made[seeds] = HostEngine(learner) if isinstance(learner.world, HostWorld) else CompiledEngine(learner, seeds)
+        return made[seeds]
+
+    return engine_for
+
+
+def plan_groups(learner: Learner, engine_for: EngineFor, memory: int, at_most: int | None = None) -> list[list[int]]:
+    """Split the seeds into as few groups as fit into `memory` bytes by the compiler's own account of its buffers."""
+    config = learner.config
+    largest = min(config.seeds, at_most or config.seeds) if not isinstance(learner.world, HostWorld) else 1
+    while True:
+        engine = engine_for(largest)
+        needed = engine.memory() if isinstance(engine, CompiledEngine) else 0
+        if needed <= memory:
+            break
+        if largest == 1:
+            raise InputError(
+                f"environments: one seed of {config.environments} environments × {config.steps} steps needs "
+                f"{needed / 2**30:.2f} GiB, and {memory / 2**30:.2f} GiB are free; use fewer environments or steps"
+            )
+        largest = max(1, min(largest - 1, int(largest * memory / needed)))
+    count = -(-config.seeds // largest)
+    size, longer = divmod(config.seeds, count)
+    groups, first = [], config.seed
+    for index in range(count):
+        length = size + (index < longer)
+        groups.append(list(range(first, first + length)))
+        first += length
+    return groups

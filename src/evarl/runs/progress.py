@@ -1,0 +1,60 @@
+"""What a person sees while a run goes on, always on standard error."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 10.0
+"""Without a terminal, a line is printed this often."""
+
+
+class ProgressBar:
+    """A live bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+
+    def __init__(self, label: str, updates: int, quiet: bool):
+        self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
+        self._live = self._console.is_terminal and not quiet
+        self._label, self._updates, self._done = label, updates, 0
+        self._printed = time.monotonic()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} updates"),
+            TextColumn("{task.fields[speed]}"),
+            TextColumn("{task.fields[result]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._live,
+        )
+        self._task = self._progress.add_task(label, total=updates, speed="", result="")
+
+    def __enter__(self) -> "ProgressBar":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def advance(self, updates: int, steps_per_second: float, mean_return: float) -> None:
+        """Show that some updates were made."""
+        self._done += updates
+        speed, result = f"{steps_per_second:,.0f} steps/s", f"return {mean_return:.3g}"
+        self._progress.update(self._task, completed=self._done, speed=speed, result=result)
+        now = time.monotonic()
+        if not self._live and (now - self._printed > PLAIN_SECONDS or self._done == self._updates):
+            self._printed = now
+            self._console.print(f"{self._label}: {self._done}/{self._updates} updates, {speed}, {result}", markup=False)
+
+    def skip(self, updates: int) -> None:
+        """Count updates that an earlier session made."""
+        self._done += updates
+        self._progress.update(self._task, completed=self._done)
+
+    def say(self, message: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(message, markup=False, highlight=False)

@@ -1,0 +1,149 @@
+"""A run that exists on disk, as an object."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import pyarrow as pa
+from jaxtyping import Array, Float
+
+from evarl.agents.agent import PolicyState
+from evarl.agents.distributions import world_action
+from evarl.assessment.assessment import Assessment
+from evarl.assessment.host import HostAssessment
+from evarl.errors import FileError, InputError
+from evarl.learning.configuration import TrainConfig
+from evarl.learning.examiner import LearntEvaluator
+from evarl.learning.learner import Learner, make_learner
+from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator
+from evarl.runs.directory import RunDirectory, open_run
+from evarl.runs.metrics import MetricsTable
+from evarl.runs.tensors import load_tree
+from evarl.worlds.world import HostWorld, Key, World
+
+
+class Run:
+    """What is kept of a run: its configuration, its metrics and its policies.
+
+    >>> import evarl, tempfile
+    >>> run = evarl.train("navigation", updates=2, environments=2, steps=8, out=tempfile.mkdtemp(), quiet=True)
+    >>> run.metrics.num_rows
+    2
+    """
+
+    def __init__(self, directory: RunDirectory):
+        self._directory = directory
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Run":
+        """Open the run in a directory. Nothing in it is executed."""
+        return cls(open_run(Path(path)))
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._directory.path
+
+    @property
+    def config(self) -> TrainConfig:
+        """The full configuration."""
+        return self._directory.config
+
+    @property
+    def seeds(self) -> list[int]:
+        """Every seed of the run."""
+        return [seed for group in self._directory.groups for seed in group]
+
+    @property
+    def metrics(self) -> pa.Table:
+        """One row per update and seed; `.to_pandas()` makes a data frame of it."""
+        return MetricsTable.read(self._directory.metrics).table()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """How the run ended: returns over its last tenth, and what it cost."""
+        try:
+            return json.loads(self._directory.summary.read_text())
+        except FileNotFoundError as error:
+            raise FileError(f"{self.path}: the run has not come to its end; finish it with --resume") from error
+        except (OSError, ValueError) as error:
+            raise FileError(f"{self._directory.summary}: corrupt or truncated ({error})") from error
+
+    @functools.cached_property
+    def learner(self) -> Learner:
+        """The world, the agent and the examiner, built again from what was kept."""
+        return make_learner(self.config, self.assessment)
+
+    @functools.cached_property
+    def assessment(self) -> Assessment | HostAssessment | None:
+        """The driver's test of an evaluation-aware run; None in ordinary training."""
+        if self.config.evaluator_mode in ("none", None):
+            return None
+        return load_assessment(self.path / ASSESSMENT)
+
+    def evaluator_state(self, seed: int | None = None) -> LearntEvaluator:
+        """The evaluator of a seed, by default the first."""
+        if self.assessment is None:
+            raise InputError(f"{self.path}: has no evaluator; train with --beta, or with --evaluator-mode colearned")
+        path = self._directory.evaluator(self._seed(seed))
+        if not path.exists():
+            raise FileError(f"{self.path}: seed {self._seed(seed)} has no evaluator yet; finish the run with --resume")
+        return load_evaluator(path, self.config, self.assessment)
+
+    @property
+    def world(self) -> World | HostWorld:
+        """Where the policy was trained."""
+        return self.learner.world
+
+    def policy_state(self, seed: int | None = None) -> PolicyState:
+        """The parameters of the final policy of a seed, by default the first."""
+        seed = self._seed(seed)
+        if not self._directory.policy(seed).exists():
+            raise FileError(f"{self.path}: seed {seed} has no final policy yet; finish the run with --resume")
+        return self._policies[seed]
+
+    def policy(self, observation: Array, key: Key, seed: int | None = None) -> Array:
+        """Draw the action of the final policy for one observation or a batch of them, in the world's units."""
+        action, _ = self._act(self.policy_state(seed), key, observation)
+        return world_action(self.learner.agent.action_space, action)
+
+    def value(self, observation: Array, seed: int | None = None) -> Float[Array, "*batch"]:
+        """The critic's value of observations, in units of reward."""
+        return self._value(self.policy_state(seed), observation)
+
+    def _seed(self, seed: int | None) -> int:
+        if seed is not None and seed not in self.seeds:
+            raise InputError(f"seed: {seed} is not one of this run's seeds {self.seeds[0]} to {self.seeds[-1]}")
+        return self.seeds[0] if seed is None else seed
+
+    @functools.cached_property
+    def _policies(self) -> "_Policies":
+        return _Policies(self)
+
+    @functools.cached_property
+    def _act(self) -> Any:
+        return jax.jit(self.learner.agent.act)
+
+    @functools.cached_property
+    def _value(self) -> Any:
+        return jax.jit(self.learner.agent.value)
+
+    def _read_policy(self, seed: int) -> PolicyState:
+        environments = self.config.environments
+        shapes = jax.eval_shape(lambda key: self.learner.agent.init(key, environments).policy, jax.random.PRNGKey(0))
+        policy, _ = load_tree(self._directory.policy(seed), shapes)
+        return policy
+
+
+class _Policies(dict[int, PolicyState]):
+    """Policies read so far."""
+
+    def __init__(self, run: Run):
+        super().__init__()
+        self._run = run
+
+    def __missing__(self, seed: int) -> PolicyState:
+        self[seed] = self._run._read_policy(seed)
+        return self[seed]

@@ -1,0 +1,67 @@
+"""Trees of arrays on disk, in the safetensors format with a checksum: no code is ever loaded, and damage is noticed."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from evarl.errors import FileError
+from evarl.runs.files import write_bytes
+
+
+def save_tree(path: Path, tree: Any, about: dict[str, str]) -> None:
+    """Write the leaves of `tree` under their paths, and `about` as text beside them."""
+    arrays = _named_leaves(tree)
+    arrays = {name: np.asarray(leaf, order="C") for name, leaf in arrays.items()}
+    header = json.dumps({**about, "sha256": _digest(arrays, about)}, sort_keys=True)
+    # one entry only: the format does not fix the order of several, and equal trees should be equal files
+    write_bytes(path, save(arrays, metadata={"evarl": header}))
+
+
+def load_tree(path: Path, template: Any) -> tuple[Any, dict[str, str]]:
+    """Read a tree with the structure, shapes and dtypes of `template`; FileError when anything does not fit."""
+    arrays, about = load_arrays(path)
+    wanted = _named_leaves(template)
+    if arrays.keys() != wanted.keys():
+        odd = sorted(arrays.keys() ^ wanted.keys())
+        raise FileError(f"{path}: does not hold what is asked for: {len(odd)} names differ, first {odd[0]}")
+    for name, leaf in wanted.items():
+        if arrays[name].shape != leaf.shape or arrays[name].dtype != leaf.dtype:
+            have = f"{arrays[name].dtype}{list(arrays[name].shape)}"
+            raise FileError(f"{path}: {name} is {have}, want {leaf.dtype}{list(leaf.shape)}")
+    return jax.tree.unflatten(jax.tree.structure(template), [arrays[name] for name in wanted]), about
+
+
+def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Read all arrays of a file by name, and the text beside them, after checking the checksum."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {})["evarl"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}
+    except FileNotFoundError as error:
+        raise FileError(f"{path}: no such file") from error
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{path}: corrupt or truncated ({error})") from error
+    stated = about.pop("sha256", None) if isinstance(about, dict) else None
+    if stated != _digest(arrays, about):
+        raise FileError(f"{path}: corrupt (its checksum does not fit its contents)")
+    return arrays, about
+
+
+def _named_leaves(tree: Any) -> dict[str, Any]:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def _digest(arrays: dict[str, np.ndarray], about: dict[str, str]) -> str:
+    digest = hashlib.sha256(repr(sorted(about.items())).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
