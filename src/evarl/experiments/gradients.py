@@ -19,6 +19,9 @@ from evarl.runs.run import Run
 from evarl.runs.train import changed, train
 
 BETAS = (0.005, 0.05, 0.5)
+MAIN = ("passive β=0", "critic β=0.05")
+"""Conditions that get three times as many seeds as the others: the paper's protocol has 30."""
+
 QUERIES = {"critic": "visited", "printed": "visited", "paired": "start", "score": "start"}
 
 
@@ -36,6 +39,9 @@ def conditions(updates: int) -> dict[str, dict[str, Any]]:
             named[f"{gradient} β={beta}"] = base | {"gradient": gradient, "queries": queries, "beta": beta}
     named["scarce passive β=0"] = base | {"evaluator": scarce}
     named["scarce critic β=0.05"] = base | {"evaluator": scarce, "gradient": "critic", "beta": 0.05}
+    ramped = base | {"ramp": max(1, updates - evaluator.warmup), "beta": 0.5}
+    named["ramped critic β=0.5"] = ramped | {"gradient": "critic"}
+    named["ramped paired β=0.5"] = ramped | {"gradient": "paired", "queries": "start"}
     for beta in (0.0, *BETAS):
         named[f"frozen critic β={beta}"] = base | {"evaluator_mode": "frozen", "gradient": "critic", "beta": beta}
     return named
@@ -56,8 +62,8 @@ def study(out: Path, seeds: int, updates: int, say: Callable[[str], None], share
         if changes["evaluator_mode"] == "frozen":
             frozen = frozen or _pretrained(out, updates)
             changes = changes | {"evaluator": dataclasses.replace(preset("navigation").evaluator, file=str(frozen))}
-        config: TrainConfig = changed(preset("navigation"), changes | {"seeds": seeds})
-        say(f"{name}: {seeds} seeds")
+        config: TrainConfig = changed(preset("navigation"), changes | {"seeds": seeds * (3 if name in MAIN else 1)})
+        say(f"{name}: {config.seeds} seeds")
         folder = Path("runs") / "studies" / out.name / file.stem
         run = train(config, out=folder, resume=True, quiet=True, seeds_per_program=1)
         rows = [dataclasses.asdict(measure(run, seed)) for seed in run.seeds]

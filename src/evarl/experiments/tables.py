@@ -7,6 +7,8 @@ from typing import Any
 from evarl.experiments.gradients import conditions
 from evarl.experiments.measure import summarise
 from evarl.runs.files import write_atomically, write_bytes
+from evarl.truth.exact import best_return
+from evarl.worlds.navigation import Navigation
 
 
 def read_results(folder: Path) -> dict[str, Any]:
@@ -70,29 +72,31 @@ def held_out_table(results: dict[str, Any]) -> str:
 
 
 def gradients_figure(results: dict[str, Any], path: Path) -> None:
-    """Return against evaluator error, one point for each condition."""
+    """How far the return falls short of the best possible, against evaluator error, one point for each condition."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
-    kinds = ["passive", "critic", "printed", "paired", "score", "frozen critic"]
+    kinds = ["passive", "critic", "printed", "paired", "score", "ramped critic", "ramped paired", "frozen critic"]
+    best = best_return(Navigation())
     for panel, column, label in ((panels[0], "start_mae", "start state"), (panels[1], "visited_mae", "visited states")):
         for number, kind in enumerate(kinds):
             points = []
             for name in conditions(1):
                 if name in results and name.rsplit(" β=", 1)[0] == kind:
                     numbers = summarise(results[name]["seeds"])
-                    points.append((*numbers[column], *numbers["true_return"], name.rsplit("β=", 1)[1]))
+                    mean, error = numbers["true_return"]
+                    points.append((*numbers[column], best - mean, error, name.rsplit("β=", 1)[1]))
             for x, dx, y, dy, _ in points:
                 panel.errorbar(x, y, xerr=dx, yerr=dy, color=f"C{number}", fmt="none", alpha=0.5)
             panel.plot([p[0] for p in points], [p[2] for p in points], "o-", color=f"C{number}", label=kind)
             for x, _, y, _, beta in points:
                 panel.annotate(beta, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7)
-        panel.set(xscale="log", xlabel=f"evaluator MAE, {label}")
+        panel.set(xscale="log", yscale="log", xlabel=f"evaluator MAE, {label}")
         panel.grid(alpha=0.3)
-    panels[0].set_ylabel("return of the final policy")
+    panels[0].set_ylabel(f"return below the best possible ({best:.3f})")
     panels[1].legend(frameon=False, fontsize=8, title="gradient (β at the points)", title_fontsize=8)
     figure.tight_layout()
     write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=130))

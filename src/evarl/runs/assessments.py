@@ -54,7 +54,9 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessm
     if states:
         return Assessment(world, given_states(world, states), wanted.horizon, wanted.discount)
     if not own:
-        raise InputError(f"assessment.start-states: none are given for {name}; a base policy visits {config.world} only")
+        raise InputError(
+            f"assessment.start-states: none are given for {name}; a base policy visits {config.world} only"
+        )
     return Assessment(world, _visited(config, world, say), wanted.horizon, wanted.discount)
 
 
@@ -123,9 +125,7 @@ def load_evaluator(path: Path, config: TrainConfig, assessment: Assessment | Hos
         k, other = scenarios.shape[0], kept.shape[0]
         raise InputError(f"evaluator.file: {path} is for an assessment of {other} scenarios, this one has {k}")
     if not np.array_equal(kept, scenarios):
-        raise InputError(
-            f"evaluator.file: {path} is for other start states; use its assessment with --assessment.file"
-        )
+        raise InputError(f"evaluator.file: {path} is for other start states; use its assessment with --assessment.file")
     space = make_world(config.world, config.horizon).observation_space
     evaluator = make_evaluator(config.evaluator, space, jnp.asarray(scenarios))
     k = scenarios.shape[0]

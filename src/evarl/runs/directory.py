@@ -1,13 +1,13 @@
 """The run directory: what is kept of a run, and where.
 
-    config.json                           configuration, seeds, versions, commit
-    assessment.safetensors                the driver's test (evaluation-aware runs)
-    metrics.parquet                       one row per update and seed
-    tensorboard/                          the same averaged over seeds, as TensorBoard events
-    checkpoints/seeds-0-3/update-*.…      the newest states of each group of seeds
-    policy/seed-0.safetensors             the final policy of each seed
-    evaluator/seed-0.safetensors          its evaluator (evaluation-aware runs)
-    summary.json                          how the run ended
+config.json                           configuration, seeds, versions, commit
+assessment.safetensors                the driver's test (evaluation-aware runs)
+metrics.parquet                       one row per update and seed
+tensorboard/                          the same averaged over seeds, as TensorBoard events
+checkpoints/seeds-0-3/update-*.…      the newest states of each group of seeds
+policy/seed-0.safetensors             the final policy of each seed
+evaluator/seed-0.safetensors          its evaluator (evaluation-aware runs)
+summary.json                          how the run ended
 """
 
 import datetime

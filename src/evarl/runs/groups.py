@@ -16,7 +16,9 @@ def engines(learner: Learner) -> EngineFor:
 
     def engine_for(seeds: int) -> Engine:
         if seeds not in made:
-            made[seeds] = HostEngine(learner) if isinstance(learner.world, HostWorld) else CompiledEngine(learner, seeds)
+            made[seeds] = (
+                HostEngine(learner) if isinstance(learner.world, HostWorld) else CompiledEngine(learner, seeds)
+            )
         return made[seeds]
 
     return engine_for

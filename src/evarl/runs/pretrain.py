@@ -46,7 +46,9 @@ def remember(
 
     Training is ordinary (β = 0): the examiner only watches, so the policies are those of the run without it.
     """
-    memory = dataclasses.replace(config.evaluator, policies=1, transitions=transitions, warmup=config.updates, file=None)
+    memory = dataclasses.replace(
+        config.evaluator, policies=1, transitions=transitions, warmup=config.updates, file=None
+    )
     passive = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="colearned", evaluator=memory)
     learner = make_learner(passive, assessment)
     if isinstance(learner.world, HostWorld):
@@ -67,9 +69,7 @@ def remember(
     return Past(assessment, stacked, updates)
 
 
-def fit_to(
-    past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int
-) -> tuple[Evaluator, EvaluatorState]:
+def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int) -> tuple[Evaluator, EvaluatorState]:
     """Fit a new evaluator to the policies of some of the seeds."""
     world = make_learner(dataclasses.replace(config, evaluator_mode="none", beta=0.0, beta_variance=0.0)).world
     evaluator = make_evaluator(config.evaluator, world.observation_space, jnp.asarray(past.assessment.observations()))
@@ -79,7 +79,9 @@ def fit_to(
     @jax.jit
     def fit(key: jax.Array, memory: Memory) -> EvaluatorState:
         state = evaluator.init(key)
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (memory.slots.observation, memory.slots.target))
+        flat = jax.tree.map(
+            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (memory.slots.observation, memory.slots.target)
+        )
         merged = Policy(observation=flat[0], target=flat[1], returns=memory.slots.returns)
         state = evaluator.rescale(state, merged, jnp.zeros((), jnp.int32))
         return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), key)[0]

@@ -245,9 +245,7 @@ class _Session:
             if learner.examiner is not None:
                 save_evaluator(self.kept.evaluator(seed), learner.examiner.learnt(examiner), self.config)
 
-    def _stop_if_diverged(
-        self, fault: np.ndarray, done: int, group: list[int], columns: dict[str, np.ndarray]
-    ) -> None:
+    def _stop_if_diverged(self, fault: np.ndarray, done: int, group: list[int], columns: dict[str, np.ndarray]) -> None:
         if not fault.any():
             return
         row = int(np.flatnonzero(fault.any(axis=1))[0])
@@ -266,7 +264,9 @@ class _Session:
         steps = count * seeds * self.config.environments * self.config.steps
         self.steps += steps
         finished = columns["return"][np.isfinite(columns["return"])]
-        self.progress.advance(count, steps / seconds, float(finished[-seeds:].mean()) if finished.size else float("nan"))
+        self.progress.advance(
+            count, steps / seconds, float(finished[-seeds:].mean()) if finished.size else float("nan")
+        )
 
 
 @contextmanager
