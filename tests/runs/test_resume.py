@@ -23,7 +23,16 @@ LONG += ["--agent.hidden-sizes", "8", "--checkpoint-seconds", "0.2", "--quiet"]
 
 
 def evarl_train(out: Path, *more: str) -> subprocess.Popen:
-    command = [sys.executable, "-c", "from evarl.cli.main import main; main()", "train", *LONG, "--out", str(out), *more]
+    command = [
+        sys.executable,
+        "-c",
+        "from evarl.cli.main import main; main()",
+        "train",
+        *LONG,
+        "--out",
+        str(out),
+        *more,
+    ]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -33,7 +33,9 @@ def test_a_run_directory_holds_everything(small, tmp_path):
     assert len(frame) == 24
     assert frame["steps"].max() == 12 * 2 * 16
     assert list((run.path / "tensorboard").rglob("events.out.tfevents.*"))
-    assert [p.name for p in sorted((run.path / "checkpoints" / "seeds-0-1").iterdir())][-1] == "update-000000012.safetensors"
+    assert [p.name for p in sorted((run.path / "checkpoints" / "seeds-0-1").iterdir())][
+        -1
+    ] == "update-000000012.safetensors"
     assert not list(run.path.rglob(".*")), "no temporary file is left"
     assert not [p for p in run.path.rglob("*") if p.suffix in (".pkl", ".pickle")]
 

@@ -146,7 +146,7 @@ def _network(config: TrainConfig) -> dict[str, str]:
 
 
 def _visited(config: TrainConfig, world: World, say: Callable[[str], None]) -> Any:
-    """k states that a base policy visits, drawn uniformly over its steps: the paper's choice."""
+    """Draw k states that a base policy visits, uniformly over its steps: the paper's choice."""
     from evarl.runs.run import Run  # a run may ask for its assessment, and an assessment for a run
 
     key = jax.random.PRNGKey(BASE_SEED)

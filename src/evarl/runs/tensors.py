@@ -42,7 +42,7 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {})["evarl"])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — a file, not a dictionary
     except FileNotFoundError as error:
         raise FileError(f"{path}: no such file") from error
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:

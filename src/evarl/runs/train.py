@@ -124,10 +124,7 @@ def _assessment(
     if config.evaluator_mode == "none":
         return None, None
     console = Console(stderr=True, quiet=quiet, soft_wrap=True)
-    if kept is None:
-        assessment = build_assessment(config, console.print)
-    else:
-        assessment = load_assessment(kept / ASSESSMENT)
+    assessment = load_assessment(kept / ASSESSMENT) if kept else build_assessment(config, console.print)
     file = config.evaluator.file
     return assessment, None if file is None else load_evaluator(Path(file), config, assessment)
 
