@@ -78,7 +78,7 @@ def test_seeds_are_split_when_memory_is_short(small, tmp_path):
     assert two < five
     assert plan_groups(learner, engine_for, five) == [[0, 1, 2, 3, 4]]
     assert plan_groups(learner, engine_for, two) == [[0, 1], [2, 3], [4]]
-    with pytest.raises(InputError, match="environments: one seed of 2 environments × 16 steps needs .* GiB"):
+    with pytest.raises(InputError, match=r"environments: one seed of 2 environments × 16 steps needs .* GiB"):
         plan_groups(learner, engine_for, engine_for(1).memory() - 1)
     run = evarl.train(config, out=tmp_path / "split", memory_gib=two / 2**30, quiet=True)
     assert run.metrics.num_rows == 12 * 5
