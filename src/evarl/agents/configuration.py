@@ -8,7 +8,11 @@ from evarl.errors import InputError
 
 @dataclass(frozen=True)
 class PPOConfig:
-    """What PPO has beyond A2C."""
+    """What PPO has beyond A2C.
+
+    >>> PPOConfig(epochs=8).clip_range
+    0.2
+    """
 
     epochs: int = 4
     """Passes over each batch."""
@@ -28,7 +32,11 @@ class PPOConfig:
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """An actor and a critic, two separate networks, and how they learn."""
+    """An actor and a critic, two separate networks, and how they learn.
+
+    >>> AgentConfig(algorithm="ppo", hidden_sizes=(32,)).ppo.epochs
+    4
+    """
 
     algorithm: Literal["a2c", "ppo"] = "a2c"
     """One gradient step per batch (a2c), or several clipped ones (ppo)."""

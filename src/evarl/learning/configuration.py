@@ -17,7 +17,11 @@ MAX_SEED = 2**31 - 1
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """What is trained, where, how long and from which seeds."""
+    """What is trained, where, how long and from which seeds.
+
+    >>> TrainConfig(world="navigation", beta=0.05).resolved().evaluator_mode
+    'colearned'
+    """
 
     world: str = "navigation"
     """Where the policy acts; `evarl worlds` lists the names."""

@@ -115,6 +115,12 @@ def evaluate(
 
     `rollouts` (64, or 8 in worlds on the host) are taken from each of `states` states. All seeds are asked about the
     same start states; if these are all one, it gets the rollouts of all. `draw` fixes what is random.
+
+    >>> import evarl, tempfile
+    >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8}
+    >>> run = evarl.train("navigation", out=tempfile.mkdtemp(), quiet=True, **small)
+    >>> evarl.evaluate(run, rollouts=2, states=2).distinct
+    1
     """
     run = run if isinstance(run, Run) else Run.load(run)
     keep_compiled_programs()

@@ -98,6 +98,12 @@ def assess(
 
     The policy is the final one of that seed, one from a file (`policy`; of a checkpoint the `policy_seed`-th), or a
     callable given as "module:name" (`policy_import`). `draw` fixes all that is random.
+
+    >>> import evarl, tempfile
+    >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8}
+    >>> run = evarl.train("navigation", out=tempfile.mkdtemp(), quiet=True, **small)
+    >>> evarl.assess(run).shown.shape
+    (4,)
     """
     run = run if isinstance(run, Run) else Run.load(run)
     keep_compiled_programs()
