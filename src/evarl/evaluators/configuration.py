@@ -18,7 +18,7 @@ class NetworkConfig:
     heads: int = 2
     """Attention heads; must divide the width. Not used by linear."""
     layers: int = 2
-    """Transformer blocks; factored has this many for the assessment and this many for the queries. Not used by linear."""
+    """Transformer blocks of listing and paired; factored has one block of its own, and linear none."""
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""

@@ -19,7 +19,10 @@ from evarl.runs.run import Run
 from evarl.runs.train import changed, train
 
 BETAS = (0.005, 0.05, 0.5)
-MAIN = ("passive β=0", "critic β=0.05")
+FEW = 8
+"""Deployment returns of each policy that the evaluator sees in the conditions *few*, out of 1 600."""
+
+MAIN = ("passive β=0", "critic β=0.05", "few passive β=0", "few critic β=0.05", "few printed β=0.01")
 """Conditions that get three times as many seeds as the others: the paper's protocol has 30."""
 
 QUERIES = {"critic": "visited", "printed": "visited", "paired": "start", "score": "start"}
@@ -28,22 +31,28 @@ QUERIES = {"critic": "visited", "printed": "visited", "paired": "start", "score"
 def conditions(updates: int) -> dict[str, dict[str, Any]]:
     """Name of each condition, and what it changes in the navigation preset."""
     base: dict[str, Any] = {"updates": updates, "evaluator_mode": "colearned"}
-    evaluator = preset("navigation").evaluator
-    scarce = dataclasses.replace(evaluator, every=10)
+    navigation = preset("navigation")
     named: dict[str, dict[str, Any]] = {
         "passive β=0": base,
         "critic β=0.05": base | {"gradient": "critic", "beta": 0.05},
     }
+    few = base | {"evaluator": dataclasses.replace(navigation.evaluator, transitions=FEW)}
+    named["few passive β=0"] = few
+    named["few critic β=0.05"] = few | {"gradient": "critic", "beta": 0.05}
+    named["few printed β=0.01"] = few | {"gradient": "printed", "beta": 0.01}
     for gradient, queries in QUERIES.items():
         for beta in BETAS:
             named[f"{gradient} β={beta}"] = base | {"gradient": gradient, "queries": queries, "beta": beta}
-    named["scarce passive β=0"] = base | {"evaluator": scarce}
-    named["scarce critic β=0.05"] = base | {"evaluator": scarce, "gradient": "critic", "beta": 0.05}
-    ramped = base | {"ramp": max(1, updates - evaluator.warmup), "beta": 0.5}
-    named["ramped critic β=0.5"] = ramped | {"gradient": "critic"}
-    named["ramped paired β=0.5"] = ramped | {"gradient": "paired", "queries": "start"}
+    ramp = {"ramp": max(1, updates - navigation.evaluator.warmup), "beta": 0.5}
+    named["ramped critic β=0.5"] = base | ramp | {"gradient": "critic"}
+    named["ramped paired β=0.5"] = base | ramp | {"gradient": "paired", "queries": "start"}
+    # here the critic must speak of the same value as the evaluator, which ends at the time limit
+    agent = dataclasses.replace(navigation.agent, truncation="as-termination")
+    frozen = base | {"evaluator_mode": "frozen", "gradient": "critic"}
     for beta in (0.0, *BETAS):
-        named[f"frozen critic β={beta}"] = base | {"evaluator_mode": "frozen", "gradient": "critic", "beta": beta}
+        named[f"frozen critic β={beta}"] = frozen | {"agent": agent, "beta": beta}
+    named["frozen ramped critic β=0.5"] = frozen | {"agent": agent} | ramp
+    named["frozen ramped bootstrapped critic β=0.5"] = frozen | ramp
     return named
 
 
