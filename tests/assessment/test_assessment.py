@@ -306,7 +306,7 @@ def test_a_damaged_file_is_one_clear_error(damage, tmp_path):
     if damage == "missing":
         path.unlink()
     if damage == "another kind":
-        from evarl.runs.tensors import save_tree
+        from evarl.storage.tensors import save_tree
 
         save_tree(path, {"x": np.zeros(2)}, {"kind": "policy"})
     with pytest.raises(FileError, match=r"assessment\.safetensors") as error:

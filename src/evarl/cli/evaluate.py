@@ -52,7 +52,7 @@ def run(arguments: list[str]) -> None:
     from evarl.report.evaluation import evaluate  # imports JAX
     from evarl.report.figures import evaluation_picture
     from evarl.report.records import evaluation_record
-    from evarl.runs.files import write_bytes
+    from evarl.storage.files import write_bytes
 
     found = evaluate(
         command.run,

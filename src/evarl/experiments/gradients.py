@@ -13,10 +13,10 @@ from typing import Any
 from evarl.experiments.measure import measure, summarise
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import preset
-from evarl.runs.files import write_bytes
 from evarl.runs.pretrain import pretrain
 from evarl.runs.run import Run
 from evarl.runs.train import changed, train
+from evarl.storage.files import write_bytes
 
 BETAS = (0.005, 0.05, 0.5)
 FEW = 8

@@ -19,9 +19,9 @@ from evarl.evaluators.fitting import Evaluator, EvaluatorState
 from evarl.evaluators.memory import Policy
 from evarl.learning.presets import preset
 from evarl.runs.assessments import build_assessment
-from evarl.runs.files import write_bytes
 from evarl.runs.pretrain import Past, fit_to, remember
 from evarl.runs.train import changed
+from evarl.storage.files import write_bytes
 
 KINDS: tuple[Any, ...] = get_args(get_type_hints(NetworkConfig)["kind"])
 WORLDS = {"navigation": ("navigation", 1000), "gymnax/Asterix-MinAtar": ("minatar", 400)}

@@ -6,7 +6,7 @@ from typing import Any
 
 from evarl.experiments.gradients import conditions
 from evarl.experiments.measure import summarise
-from evarl.runs.files import write_atomically, write_bytes
+from evarl.storage.files import write_atomically, write_bytes
 from evarl.truth.exact import best_return
 from evarl.worlds.navigation import Navigation
 

@@ -14,7 +14,7 @@ from evarl.agents.agent import PolicyState
 from evarl.errors import FileError, InputError
 from evarl.rollouts.collect import Act
 from evarl.runs.run import Run
-from evarl.runs.tensors import load_arrays
+from evarl.storage.tensors import load_arrays
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import HostWorld, Key, World
 

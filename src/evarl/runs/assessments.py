@@ -19,7 +19,7 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import make_learner
-from evarl.runs.tensors import load_arrays, load_tree, save_tree
+from evarl.storage.tensors import load_arrays, load_tree, save_tree
 from evarl.truth.monte_carlo import visited_states
 from evarl.worlds.registry import make_world
 from evarl.worlds.world import HostWorld, World

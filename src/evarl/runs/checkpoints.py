@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from evarl.errors import FileError
-from evarl.runs.tensors import load_tree, save_tree
+from evarl.storage.tensors import load_tree, save_tree
 
 KEPT = 3
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from evarl.errors import FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences, from_dict
-from evarl.runs.files import write_bytes
+from evarl.storage.files import write_bytes
 
 FORMAT = 1
 PACKAGES = ("evarl", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax", "gymnasium")

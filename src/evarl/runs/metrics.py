@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evarl.errors import FileError
-from evarl.runs.files import write_atomically
+from evarl.storage.files import write_atomically
 
 
 class MetricsTable:

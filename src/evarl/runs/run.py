@@ -20,7 +20,7 @@ from evarl.learning.learner import Learner, make_learner
 from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator
 from evarl.runs.directory import RunDirectory, open_run
 from evarl.runs.metrics import MetricsTable
-from evarl.runs.tensors import load_tree
+from evarl.storage.tensors import load_tree
 from evarl.worlds.world import HostWorld, Key, World
 
 

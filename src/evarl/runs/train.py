@@ -39,7 +39,7 @@ from evarl.runs.machine import SHARE, free_memory, keep_compiled_programs
 from evarl.runs.metrics import MetricsTable
 from evarl.runs.progress import ProgressBar
 from evarl.runs.run import Run
-from evarl.runs.tensors import save_tree
+from evarl.storage.tensors import save_tree
 
 CHUNK_SECONDS = 1.0
 """The host looks up about this often: to show progress, to notice Ctrl-C, to save."""

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from evarl.errors import FileError
-from evarl.runs.files import write_bytes
+from evarl.storage.files import write_bytes
 
 
 def save_tree(path: Path, tree: Any, about: dict[str, str]) -> None:

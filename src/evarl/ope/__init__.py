@@ -1,0 +1,1 @@
+"""What others would have said: values of a policy from data that other policies logged."""

@@ -1,0 +1,209 @@
+"""Logged data: N trajectories of at most T steps, as masked arrays. No environment is ever needed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from evarl.errors import FileError, InputError
+from evarl.storage.tensors import load_arrays, save_tree
+
+STEPS = ("observation", "action", "reward", "log_prob", "terminated", "truncated")
+"""Fields with one entry for each step."""
+
+
+class LoggedData(struct.PyTreeNode):
+    """Trajectories that some policies left behind.
+
+    A trajectory occupies the first steps of its row; what the mask leaves out is padding and may hold anything finite.
+    The last step of a trajectory says how it ended: *terminated* (nothing follows), *truncated* (a time limit), or neither
+    (the log was cut there). Which of them means that the value ends is for an estimator to decide.
+    """
+
+    observation: Array
+    """[N, T, ...] what the behaviour policy saw before it acted."""
+    action: Array
+    """[N, T] integers, or [N, T, ...] in the units in which the log-probability is a density."""
+    reward: Float[Array, "N T"]
+    log_prob: Float[Array, "N T"]
+    """log-probability (density) of *that* action under the behaviour policy *when it was taken*: logs of training mix
+    many behaviour policies."""
+    terminated: Bool[Array, "N T"]
+    truncated: Bool[Array, "N T"]
+    mask: Bool[Array, "N T"]
+    """Which steps are there."""
+    final_observation: Array
+    """[N, ...] what was seen after the last step."""
+
+    @property
+    def trajectories(self) -> int:
+        """N."""
+        return self.mask.shape[0]
+
+    @property
+    def length(self) -> int:
+        """T, of the longest trajectory."""
+        return self.mask.shape[1]
+
+    @property
+    def discrete(self) -> bool:
+        """Whether actions are integers."""
+        return bool(np.issubdtype(self.action.dtype, np.integer))
+
+    @classmethod
+    def from_arrays(cls, **fields: Any) -> "LoggedData":
+        """Check plain arrays and take them over; the fields are those of this class.
+
+        Flags default to False, the mask to all steps.
+
+        >>> data = LoggedData.from_arrays(
+        ...     observation=np.zeros((2, 3, 1)), action=np.zeros((2, 3), int), reward=np.ones((2, 3)),
+        ...     log_prob=np.log(np.full((2, 3), 0.5)), final_observation=np.zeros((2, 1)))
+        >>> data.trajectories, data.length, data.discrete
+        (2, 3, True)
+        """
+        names = (*STEPS, "mask", "final_observation")
+        for name in fields:
+            if name not in names:
+                raise InputError(f"{name}: is not a field of a logged data set; fields are {', '.join(names)}")
+        for name in ("observation", "action", "reward", "log_prob", "final_observation"):
+            if name not in fields:
+                raise InputError(f"{name}: is missing")
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in fields.items()}
+        shape = arrays["reward"].shape
+        for name in ("terminated", "truncated"):
+            arrays.setdefault(name, np.zeros(shape, bool))
+        arrays.setdefault("mask", np.ones(shape, bool))
+        return validated(cls(**{name: _plain(name, array) for name, array in arrays.items()}))
+
+    @classmethod
+    def from_episodes(cls, episodes: Sequence[Mapping[str, Any]]) -> "LoggedData":
+        """Pad and stack trajectories of various lengths.
+
+        Each has observation [L, ...], action [L, ...], reward [L], log_prob [L], final_observation [...], and may have
+        terminated and truncated: one flag each, for its end.
+        """
+        if not episodes:
+            raise InputError("episodes: there are none; want at least one")
+        lengths = [len(np.asarray(episode["reward"])) for episode in episodes]
+        longest = max(lengths)
+
+        def stacked(name: str) -> np.ndarray:
+            rows = [np.asarray(episode[name]) for episode in episodes]
+            for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+                if row.shape[:1] != (length,):
+                    raise InputError(
+                        f"{name}: episode {number} has shape {row.shape}; want {length} steps, as its reward"
+                    )
+            table = np.zeros((len(rows), longest, *rows[0].shape[1:]), np.result_type(*rows))
+            for i, row in enumerate(rows):
+                table[i, : len(row)] = row
+            return table
+
+        fields: dict[str, Any] = {name: stacked(name) for name in STEPS[:4]}
+        steps = np.arange(longest)[None]
+        last = steps == np.asarray(lengths)[:, None] - 1
+        for name in STEPS[4:]:
+            ended = np.asarray([bool(np.any(episode.get(name, False))) for episode in episodes])
+            fields[name] = last & ended[:, None]
+        fields["mask"] = steps < np.asarray(lengths)[:, None]
+        fields["final_observation"] = np.stack([np.asarray(episode["final_observation"]) for episode in episodes])
+        return cls.from_arrays(**fields)
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file, atomically."""
+        fields = {name: getattr(self, name) for name in (*STEPS, "mask", "final_observation")}
+        save_tree(Path(path), fields, {"kind": "logged data"})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "LoggedData":
+        """Read and check a file written by `save`. Nothing in it is executed."""
+        arrays, about = load_arrays(Path(path))
+        if about.get("kind") != "logged data":
+            raise FileError(f"{path}: is of kind {about.get('kind')}; want logged data")
+        try:
+            return cls.from_arrays(**arrays)
+        except InputError as error:
+            raise FileError(f"{path}: {error}") from error
+
+    def rows(self, chosen: Any) -> "LoggedData":
+        """Some of the trajectories."""
+        return jax.tree.map(lambda leaf: leaf[chosen], self)
+
+
+def validated(data: LoggedData) -> LoggedData:
+    """Refuse a data set that cannot be right; the error names the field, the value and where it is."""
+    arrays = {name: np.asarray(getattr(data, name)) for name in (*STEPS, "mask", "final_observation")}
+    shape = arrays["reward"].shape
+    if len(shape) != 2 or 0 in shape:
+        raise InputError(f"reward: has shape {shape}; want [N, T], trajectories by steps, neither of them 0")
+    for name in ("log_prob", "terminated", "truncated", "mask"):
+        if arrays[name].shape != shape:
+            raise InputError(f"{name}: has shape {arrays[name].shape}; want {shape}, the shape of reward")
+    for name in ("observation", "action"):
+        if arrays[name].shape[:2] != shape:
+            raise InputError(f"{name}: has shape {arrays[name].shape}; want {shape} in front, the shape of reward")
+    wanted = (shape[0], *arrays["observation"].shape[2:])
+    if arrays["final_observation"].shape != wanted:
+        raise InputError(f"final_observation: has shape {arrays['final_observation'].shape}; want {wanted}")
+    discrete = np.issubdtype(arrays["action"].dtype, np.integer)
+    if discrete and arrays["action"].shape != shape:
+        raise InputError(f"action: integers of shape {arrays['action'].shape}; want {shape}, one for each step")
+    mask = arrays["mask"]
+    if (row := _first(~mask[:, 0])) is not None:
+        raise InputError(f"mask: trajectory {row[0]} has no first step; want at least one step in each")
+    if (row := _first(mask[:, 1:] & ~mask[:, :-1])) is not None:
+        raise InputError(f"mask: trajectory {row[0]} has a hole before step {row[1] + 1}; want steps without gaps")
+    for name in ("observation", "action", "reward", "log_prob"):
+        array = arrays[name]
+        if np.issubdtype(array.dtype, np.floating):
+            # padding must be finite too: 0 · NaN is NaN
+            broken = ~np.isfinite(array.reshape(*shape, -1)).all(axis=-1)
+            if (row := _first(broken)) is not None:
+                raise InputError(f"{name}: is not finite in trajectory {row[0]}, step {row[1]}")
+    if not np.isfinite(arrays["final_observation"]).all():
+        row = _first(~np.isfinite(arrays["final_observation"].reshape(shape[0], -1)).all(axis=1))
+        raise InputError(f"final_observation: is not finite in trajectory {row[0] if row else 0}")
+    if discrete:
+        if (row := _first(mask & (arrays["log_prob"] > 1e-6))) is not None:
+            value = arrays["log_prob"][row]
+            raise InputError(
+                f"log_prob: {value:g} in trajectory {row[0]}, step {row[1]} is above 0; "
+                "want logarithms of probabilities, not probabilities"
+            )
+        if (row := _first(mask & (arrays["action"] < 0))) is not None:
+            raise InputError(f"action: {arrays['action'][row]} in trajectory {row[0]}, step {row[1]} is negative")
+    last = mask & ~np.concatenate([mask[:, 1:], np.zeros_like(mask[:, :1])], axis=1)
+    for name in ("terminated", "truncated"):
+        if (row := _first(arrays[name] & mask & ~last)) is not None:
+            raise InputError(f"{name}: trajectory {row[0]} goes on after it ended at step {row[1]}")
+    if (row := _first(arrays["terminated"] & arrays["truncated"] & mask)) is not None:
+        raise InputError(
+            f"truncated: trajectory {row[0]} both terminated and ran out of time at step {row[1]}; want one"
+        )
+    return data
+
+
+def _first(broken: np.ndarray) -> tuple[int, ...] | None:
+    """The first place that is True."""
+    found = np.argwhere(broken)
+    return None if len(found) == 0 else tuple(int(i) for i in found[0])
+
+
+def _plain(name: str, array: np.ndarray) -> np.ndarray:
+    """The types that estimators work with: 32 bits, flags as booleans."""
+    if name in ("terminated", "truncated", "mask"):
+        if array.dtype != bool and not np.isin(array, (0, 1)).all():
+            raise InputError(f"{name}: holds values other than 0 and 1")
+        return array.astype(bool)
+    if array.dtype == object or array.dtype.kind not in "fiub":
+        raise InputError(f"{name}: has type {array.dtype}; want numbers")
+    if name in ("reward", "log_prob"):
+        return array.astype(np.float32)
+    if name == "action":
+        return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
+    return array if array.dtype.kind in "ub" else array.astype(np.float32)
