@@ -73,12 +73,13 @@ class LoggedData(struct.PyTreeNode):
         for name in ("observation", "action", "reward", "log_prob", "final_observation"):
             if name not in fields:
                 raise InputError(f"{name}: is missing")
-        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in fields.items()}
+        arrays = {name: np.asarray(value) for name, value in fields.items()}
         shape = arrays["reward"].shape
         for name in ("terminated", "truncated"):
             arrays.setdefault(name, np.zeros(shape, bool))
         arrays.setdefault("mask", np.ones(shape, bool))
-        return validated(cls(**{name: _plain(name, array) for name, array in arrays.items()}))
+        plain: dict[str, Any] = {name: _plain(name, array) for name, array in arrays.items()}
+        return validated(cls(**plain))
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Mapping[str, Any]]) -> "LoggedData":
