@@ -1,0 +1,145 @@
+"""How well estimates order and measure several policies, against their true values. NumPy and SciPy only."""
+
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import kendalltau, rankdata
+
+from evarl.errors import InputError
+from evarl.stats.inputs import pair
+
+
+@dataclass(frozen=True)
+class PolicyMetrics:
+    """The estimates of one estimator for several policies, against the truth."""
+
+    policies: int
+    k: int
+    mean_absolute_error: float
+    root_mean_squared_error: float
+    spearman: float | None
+    kendall: float | None
+    regret_at_k: float
+    mean_maximum_rank_violation: float
+
+
+def policy_metrics(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> PolicyMetrics:
+    """All metrics of estimates [P] against true values [P].
+
+    >>> found = policy_metrics([1.0, 3.0, 2.0], [-3.0, -2.0, -1.0])
+    >>> found.regret_at_k, found.spearman, found.mean_absolute_error
+    (0.5, 0.5, 4.0)
+    """
+    return PolicyMetrics(
+        policies=len(_checked(estimated, true)[0]),
+        k=k,
+        mean_absolute_error=mean_absolute_error(estimated, true),
+        root_mean_squared_error=root_mean_squared_error(estimated, true),
+        spearman=spearman(estimated, true),
+        kendall=kendall(estimated, true),
+        regret_at_k=regret_at_k(estimated, true, k),
+        mean_maximum_rank_violation=mean_maximum_rank_violation(estimated, true),
+    )
+
+
+def mean_absolute_error(estimated: ArrayLike, true: ArrayLike) -> float:
+    """Mean |V̂ − V| over policies.
+
+    >>> mean_absolute_error([1.0, -1.0], [2.0, -4.0])
+    2.0
+    """
+    estimates, values = _checked(estimated, true)
+    return float(np.abs(estimates - values).mean())
+
+
+def root_mean_squared_error(estimated: ArrayLike, true: ArrayLike) -> float:
+    """√ mean (V̂ − V)² over policies.
+
+    >>> root_mean_squared_error([1.0, 1.0], [2.0, -6.0])
+    5.0
+    """
+    estimates, values = _checked(estimated, true)
+    return float(np.sqrt(np.mean((estimates - values) ** 2)))
+
+
+def spearman(estimated: ArrayLike, true: ArrayLike) -> float | None:
+    """Spearman's ρ, the correlation of ranks, equal values sharing the mean of theirs.
+
+    None for fewer than 3 policies and where one side is constant, up to what float32 leaves of a constant.
+
+    >>> spearman([1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 9.0, 8.0])
+    0.8
+    """
+    estimates, values = _checked(estimated, true)
+    if not _ordered(estimates, values):
+        return None
+    return round(float(np.corrcoef(rankdata(estimates), rankdata(values))[0, 1]), 12)
+
+
+def kendall(estimated: ArrayLike, true: ArrayLike) -> float | None:
+    """Kendall's τ-b: (C − D) / √((C + D + E)(C + D + T)).
+
+    C pairs are in the same order on both sides, D in opposite order, E are tied only in the estimates and T only in the
+    truth. None where `spearman` is.
+
+    >>> kendall([1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 9.0, 8.0])
+    0.666666666667
+    """
+    estimates, values = _checked(estimated, true)
+    if not _ordered(estimates, values):
+        return None
+    return round(float(kendalltau(estimates, values, variant="b").statistic), 12)
+
+
+def regret_at_k(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> float:
+    """What is lost by trying only the k policies with the highest estimates: (max V − max V of those) / (max V − min V).
+
+    Between 0 and 1 for returns of any sign, and 0 where all true values are equal. Where equal estimates leave open which
+    policies are the k, it is the expectation over breaking ties at random: of t tied policies with values v₁ ≤ … ≤ vₜ,
+    of which r are taken, vᵢ is the best with probability C(i − 1, r − 1) / C(t, r).
+
+    >>> regret_at_k([0.3, 0.2, 0.1], [-5.0, -1.0, -3.0])
+    1.0
+    >>> regret_at_k([0.3, 0.2, 0.1], [-5.0, -1.0, -3.0], k=2)
+    0.0
+    >>> regret_at_k([0.0, 0.0, 0.0], [-5.0, -1.0, -3.0])
+    0.5
+    """
+    estimates, values = _checked(estimated, true)
+    if not 1 <= k <= len(values):
+        raise InputError(f"k: {k} is not allowed; want 1 to {len(values)}, the number of policies")
+    best, worst = values.max(), values.min()
+    if best == worst:
+        return 0.0
+    last = np.sort(estimates)[-k]
+    certain, tied = values[estimates > last], np.sort(values[estimates == last])
+    taken, total = k - len(certain), comb(len(tied), k - len(certain))
+    chance = np.array([comb(i, taken - 1) / total for i in range(len(tied))])
+    found = np.maximum(tied, certain.max(initial=worst))
+    return min(1.0, float(chance @ (best - found) / (best - worst)))
+
+
+def mean_maximum_rank_violation(estimated: ArrayLike, true: ArrayLike) -> float:
+    """MMRV: mean over i of max over j of |Vᵢ − Vⱼ| · 1[(V̂ᵢ < V̂ⱼ) ≠ (Vᵢ < Vⱼ)], in units of the value; 0 is best.
+
+    From SIMPLER (Li et al., 2024), as written in the paper. Its code compares with >, which is the same unless estimates
+    are tied: a tie is held here against the worse policy of the two, there against the better.
+
+    >>> mean_maximum_rank_violation([1.0, 3.0, 2.0], [0.0, 1.0, 5.0])
+    2.6666666666666665
+    """
+    estimates, values = _checked(estimated, true)
+    violated = np.less.outer(estimates, estimates) != np.less.outer(values, values)
+    return float((np.abs(np.subtract.outer(values, values)) * violated).max(axis=1).mean())
+
+
+def _checked(estimated: ArrayLike, true: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Both [P] and finite."""
+    return pair(("estimated", "true"), estimated, true, of="policies")
+
+
+def _ordered(*sides: np.ndarray) -> bool:
+    """Whether there is an order to speak of on all sides."""
+    return all(len(side) >= 3 and np.ptp(side) > 1e-6 * max(1.0, float(np.abs(side).max())) for side in sides)
