@@ -30,6 +30,8 @@ class Train:
     """Memory the run may plan for; by default most of what is free. Seeds are split into groups that fit."""
     seeds_per_program: int | None = None
     """Seeds that are vectorised together at the most; by default as many as fit into memory."""
+    log_megabytes: float = 0.0
+    """Disk space for a log of deployment trajectories, for `evarl ope`: the last updates, as many as fit."""
 
 
 def run(arguments: list[str]) -> None:
@@ -52,6 +54,7 @@ def run(arguments: list[str]) -> None:
         checkpoint_seconds=command.checkpoint_seconds,
         memory_gib=command.memory_gib,
         seeds_per_program=command.seeds_per_program,
+        log_megabytes=command.log_megabytes,
     )
     summary = {"run": str(result.path)} | result.summary
     if command.json:

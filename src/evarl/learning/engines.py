@@ -1,5 +1,7 @@
 """Many updates of several seeds at a time, for the host to log, save and show progress in between."""
 
+import functools
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -8,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from evarl.agents.distributions import world_action
+from evarl.agents.trajectory import Trajectory
 from evarl.assessment.host import HostAssessment
 from evarl.learning.learner import Learner, LearnerState, Metrics
 from evarl.rollouts.host import HostAct, HostStates
@@ -31,6 +34,9 @@ class Engine(Protocol):
 
     def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
         """Run `count` updates, the first of which has the number `first`; metrics are [count, seeds]."""
+
+    def advance_logged(self, state: LearnerState, index: int) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
+        """Run one update and also hand out the batch that it learnt from; its leaves are [seeds, ...]."""
 
 
 class CompiledEngine:
@@ -61,6 +67,21 @@ class CompiledEngine:
         """Run at most CAPACITY updates; the given state is used up."""
         state, metrics = self._compiled(state, jnp.asarray(first, jnp.int32), jnp.asarray(count, jnp.int32))
         return state, {name: np.asarray(x)[:count] for name, x in metrics.items()}
+
+    def advance_logged(self, state: LearnerState, index: int) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
+        """The batch is collected a second time, by the same function from the same keys.
+
+        So the program that trains is the same with and without a log, and with it every number.
+        """
+        trajectory = jax.device_get(self._collect(state))
+        return *self.advance(state, index, 1), trajectory
+
+    @functools.cached_property
+    def _collect(self) -> Callable[[LearnerState], Trajectory]:
+        one = lambda state: self.learner.collect(state)[2]  # noqa: E731
+        if self._seeds > 1:
+            return jax.jit(jax.vmap(one))
+        return jax.jit(lambda state: jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], state))))
 
     def _advance(self, state: LearnerState, first: Array, count: Array) -> tuple[LearnerState, Metrics]:
         """The number of the update is shared by all seeds, so what depends on it is decided once and not selected."""
@@ -103,6 +124,18 @@ class HostEngine:
 
     def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
         """Run `count` updates."""
+        state, columns, _ = self._advance(state, first, count)
+        return state, columns
+
+    def advance_logged(self, state: LearnerState, index: int) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
+        """Run one update and keep its batch."""
+        state, columns, trajectory = self._advance(state, index, 1)
+        return state, columns, jax.tree.map(lambda leaf: np.asarray(leaf)[None], trajectory)
+
+    def _advance(
+        self, state: LearnerState, first: int, count: int
+    ) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
+        """Run `count` updates; also the last batch."""
         config, examiner = self.learner.config, self.learner.examiner
         state = jax.tree.map(lambda leaf: leaf[0], state)
         states = self._environments(first)
@@ -119,7 +152,7 @@ class HostEngine:
             state, metrics = self._learn(state.replace(key=key), learn_key, number, trajectory, showing)
             rows.append(metrics)
         columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
-        return jax.tree.map(lambda leaf: leaf[None], state), columns
+        return jax.tree.map(lambda leaf: leaf[None], state), columns, trajectory
 
     def _environments(self, index: int) -> HostStates:
         if self._states is None:

@@ -15,7 +15,7 @@ from evarl.assessment.assessment import Assessment, Showing
 from evarl.assessment.host import HostAssessment
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.examiner import Examiner, ExaminerState, LearntEvaluator, make_examiner
-from evarl.rollouts.collect import WorldStates, begin, collect
+from evarl.rollouts.collect import Act, WorldStates, begin, collect
 from evarl.rollouts.episodes import EpisodeClock, episode_statistics
 from evarl.worlds.registry import make_world
 from evarl.worlds.world import HostWorld, Key, World
@@ -60,22 +60,28 @@ class Learner:
             examiner=None if self.examiner is None else self.examiner.init(examiner_key),
         )
 
-    def update(self, state: LearnerState, index: Int[Array, ""]) -> tuple[LearnerState, Metrics]:
-        """Collect a batch, take the assessment and learn from both (JAX worlds). `index` counts the updates."""
+    def collect(self, state: LearnerState) -> tuple[LearnerState, Key, Trajectory]:
+        """The batch of this update and the key to learn with (JAX worlds)."""
         assert isinstance(self.world, World)
         assert state.worlds is not None
         key, collect_key, learn_key = jax.random.split(state.key, 3)
-
-        def act(key: Key, observation: Array) -> tuple[Array, Array]:
-            return self.agent.act(state.agent.policy, key, observation)
-
         shared = self.config.rollouts_per_start
-        worlds, trajectory = collect(self.world, act, state.worlds, collect_key, self.config.steps, shared)
+        worlds, trajectory = collect(
+            self.world, self._acting(state), state.worlds, collect_key, self.config.steps, shared
+        )
+        return state.replace(key=key, worlds=worlds), learn_key, trajectory
+
+    def update(self, state: LearnerState, index: Int[Array, ""]) -> tuple[LearnerState, Metrics]:
+        """Collect a batch, take the assessment and learn from both (JAX worlds). `index` counts the updates."""
+        state, learn_key, trajectory = self.collect(state)
         showing = None
         if self.examiner is not None and isinstance(self.examiner.assessment, Assessment):
-            replicates = self.config.assessment.replicates
-            showing = self.examiner.assessment.take(act, jax.random.fold_in(learn_key, 1), replicates, self.world)
-        return self.learn(state.replace(key=key, worlds=worlds), learn_key, index, trajectory, showing)
+            replicates, key = self.config.assessment.replicates, jax.random.fold_in(learn_key, 1)
+            showing = self.examiner.assessment.take(self._acting(state), key, replicates, self.world)
+        return self.learn(state, learn_key, index, trajectory, showing)
+
+    def _acting(self, state: LearnerState) -> Act:
+        return lambda key, observation: self.agent.act(state.agent.policy, key, observation)
 
     def learn(
         self, state: LearnerState, key: Key, index: Int[Array, ""], trajectory: Trajectory, showing: Showing | None

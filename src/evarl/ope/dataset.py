@@ -29,9 +29,9 @@ class LoggedData(struct.PyTreeNode):
     action: Array
     """[N, T] integers, or [N, T, ...] in the units in which the log-probability is a density."""
     reward: Float[Array, "N T"]
-    log_prob: Float[Array, "N T"]
+    log_prob: Float[Array, "N T"] | None
     """log-probability (density) of *that* action under the behaviour policy *when it was taken*: logs of training mix
-    many behaviour policies."""
+    many behaviour policies. None when nobody wrote it down; then only fitted Q evaluation is possible."""
     terminated: Bool[Array, "N T"]
     truncated: Bool[Array, "N T"]
     mask: Bool[Array, "N T"]
@@ -58,7 +58,7 @@ class LoggedData(struct.PyTreeNode):
     def from_arrays(cls, **fields: Any) -> "LoggedData":
         """Check plain arrays and take them over; the fields are those of this class.
 
-        Flags default to False, the mask to all steps.
+        Flags default to False, the mask to all steps, and log_prob may be missing.
 
         >>> data = LoggedData.from_arrays(
         ...     observation=np.zeros((2, 3, 1)), action=np.zeros((2, 3), int), reward=np.ones((2, 3)),
@@ -70,30 +70,33 @@ class LoggedData(struct.PyTreeNode):
         for name in fields:
             if name not in names:
                 raise InputError(f"{name}: is not a field of a logged data set; fields are {', '.join(names)}")
-        for name in ("observation", "action", "reward", "log_prob", "final_observation"):
-            if name not in fields:
+        for name in ("observation", "action", "reward", "final_observation"):
+            if fields.get(name) is None:
                 raise InputError(f"{name}: is missing")
-        arrays = {name: np.asarray(value) for name, value in fields.items()}
+        arrays = {name: np.asarray(value) for name, value in fields.items() if value is not None}
         shape = arrays["reward"].shape
         for name in ("terminated", "truncated"):
             arrays.setdefault(name, np.zeros(shape, bool))
         arrays.setdefault("mask", np.ones(shape, bool))
         plain: dict[str, Any] = {name: _plain(name, array) for name, array in arrays.items()}
-        return validated(cls(**plain))
+        return validated(cls(**{"log_prob": None} | plain))
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Mapping[str, Any]]) -> "LoggedData":
         """Pad and stack trajectories of various lengths.
 
-        Each has observation [L, ...], action [L, ...], reward [L], log_prob [L], final_observation [...], and may have
-        terminated and truncated: one flag each, for its end.
+        Each has observation [L, ...], action [L, ...], reward [L], final_observation [...], and may have log_prob [L] (all
+        of them or none) and terminated and truncated: one flag each, for its end.
         """
         if not episodes:
             raise InputError("episodes: there are none; want at least one")
-        lengths = [len(np.asarray(episode["reward"])) for episode in episodes]
+        lengths = [len(np.asarray(episode.get("reward", ()))) for episode in episodes]
         longest = max(lengths)
 
         def stacked(name: str) -> np.ndarray:
+            for number, episode in enumerate(episodes):
+                if name not in episode:
+                    raise InputError(f"{name}: is missing in episode {number}")
             rows = [np.asarray(episode[name]) for episode in episodes]
             for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
                 if row.shape[:1] != (length,):
@@ -105,7 +108,8 @@ class LoggedData(struct.PyTreeNode):
                 table[i, : len(row)] = row
             return table
 
-        fields: dict[str, Any] = {name: stacked(name) for name in STEPS[:4]}
+        known = ("log_prob",) if "log_prob" in episodes[0] else ()
+        fields: dict[str, Any] = {name: stacked(name) for name in (*STEPS[:3], *known)}
         steps = np.arange(longest)[None]
         last = steps == np.asarray(lengths)[:, None] - 1
         for name in STEPS[4:]:
@@ -117,8 +121,7 @@ class LoggedData(struct.PyTreeNode):
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file, atomically."""
-        fields = {name: getattr(self, name) for name in (*STEPS, "mask", "final_observation")}
-        save_tree(Path(path), fields, {"kind": "logged data"})
+        save_tree(Path(path), _fields(self), {"kind": "logged data"})
 
     @classmethod
     def load(cls, path: str | Path) -> "LoggedData":
@@ -138,11 +141,11 @@ class LoggedData(struct.PyTreeNode):
 
 def validated(data: LoggedData) -> LoggedData:
     """Refuse a data set that cannot be right; the error names the field, the value and where it is."""
-    arrays = {name: np.asarray(getattr(data, name)) for name in (*STEPS, "mask", "final_observation")}
+    arrays = _fields(data)
     shape = arrays["reward"].shape
     if len(shape) != 2 or 0 in shape:
         raise InputError(f"reward: has shape {shape}; want [N, T], trajectories by steps, neither of them 0")
-    for name in ("log_prob", "terminated", "truncated", "mask"):
+    for name in arrays.keys() & {"log_prob", "terminated", "truncated", "mask"}:
         if arrays[name].shape != shape:
             raise InputError(f"{name}: has shape {arrays[name].shape}; want {shape}, the shape of reward")
     for name in ("observation", "action"):
@@ -160,7 +163,7 @@ def validated(data: LoggedData) -> LoggedData:
     if (row := _first(mask[:, 1:] & ~mask[:, :-1])) is not None:
         raise InputError(f"mask: trajectory {row[0]} has a hole before step {row[1] + 1}; want steps without gaps")
     for name in ("observation", "action", "reward", "log_prob"):
-        array = arrays[name]
+        array = arrays.get(name, mask)
         if np.issubdtype(array.dtype, np.floating):
             # padding must be finite too: 0 · NaN is NaN
             broken = ~np.isfinite(array.reshape(*shape, -1)).all(axis=-1)
@@ -170,7 +173,7 @@ def validated(data: LoggedData) -> LoggedData:
         row = _first(~np.isfinite(arrays["final_observation"].reshape(shape[0], -1)).all(axis=1))
         raise InputError(f"final_observation: is not finite in trajectory {row[0] if row else 0}")
     if discrete:
-        if (row := _first(mask & (arrays["log_prob"] > 1e-6))) is not None:
+        if "log_prob" in arrays and (row := _first(mask & (arrays["log_prob"] > 1e-6))) is not None:
             value = arrays["log_prob"][row]
             raise InputError(
                 f"log_prob: {value:g} in trajectory {row[0]}, step {row[1]} is above 0; "
@@ -187,6 +190,12 @@ def validated(data: LoggedData) -> LoggedData:
             f"truncated: trajectory {row[0]} both terminated and ran out of time at step {row[1]}; want one"
         )
     return data
+
+
+def _fields(data: LoggedData) -> dict[str, np.ndarray]:
+    """What is there, by name."""
+    fields = {name: getattr(data, name) for name in (*STEPS, "mask", "final_observation")}
+    return {name: np.asarray(value) for name, value in fields.items() if value is not None}
 
 
 def _first(broken: np.ndarray) -> tuple[int, ...] | None:

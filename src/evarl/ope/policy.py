@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 from jaxtyping import Array, Float
 
+from evarl.agents.agent import Agent, PolicyState
+from evarl.agents.distributions import Categorical
+from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import Key
 
 
@@ -17,3 +21,21 @@ class TargetPolicy(NamedTuple):
     """All action probabilities; None when actions are continuous."""
     sample: Callable[[Key, Array], Array]
     """A key and observations → one action for each."""
+    mode: Callable[[Array], Array]
+    """The likeliest action for each observation."""
+
+
+def of_agent(agent: Agent, policy: PolicyState) -> TargetPolicy:
+    """A trained policy as estimators want it."""
+
+    def probabilities(observation: Array) -> Float[Array, "B A"]:
+        distribution = agent.distribution(policy, observation)
+        assert isinstance(distribution, Categorical)
+        return jax.nn.softmax(distribution.logits)
+
+    return TargetPolicy(
+        log_prob=lambda observation, action: agent.distribution(policy, observation).log_prob(action),
+        probabilities=probabilities if isinstance(agent.action_space, Discrete) else None,
+        sample=lambda key, observation: agent.distribution(policy, observation).sample(key),
+        mode=lambda observation: agent.distribution(policy, observation).mode(),
+    )

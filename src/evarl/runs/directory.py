@@ -7,6 +7,7 @@ tensorboard/                          the same averaged over seeds, as TensorBoa
 checkpoints/seeds-0-3/update-*.…      the newest states of each group of seeds
 policy/seed-0.safetensors             the final policy of each seed
 evaluator/seed-0.safetensors          its evaluator (evaluation-aware runs)
+log/seeds-0-3/updates-*.…             deployment trajectories of the last updates (on request)
 summary.json                          how the run ended
 """
 
@@ -51,6 +52,15 @@ class RunDirectory:
         """Where the TensorBoard events of a group of seeds are."""
         return self.path / "tensorboard" / _label(group)
 
+    def log(self, group: list[int]) -> Path:
+        """Where the log of deployment trajectories of a group of seeds is, if one was asked for."""
+        return self.path / "log" / _label(group)
+
+    @property
+    def log_megabytes(self) -> float:
+        """Budget of the log."""
+        return float(self.about.get("log_megabytes", 0.0))
+
     def policy(self, seed: int) -> Path:
         """Where the final policy of a seed is."""
         return self.path / "policy" / f"seed-{seed}.safetensors"
@@ -81,7 +91,11 @@ class RunDirectory:
 
 
 def create(
-    path: Path, config: TrainConfig, groups: list[list[int]], fill: Callable[[Path], None] = lambda path: None
+    path: Path,
+    config: TrainConfig,
+    groups: list[list[int]],
+    fill: Callable[[Path], None] = lambda path: None,
+    log_megabytes: float = 0.0,
 ) -> RunDirectory:
     """Make the directory with its configuration, and what `fill` adds, in one step, so that none is ever half-made."""
     check_free(path)
@@ -91,6 +105,7 @@ def create(
         "hash": config.hash(),
         "config": config.to_dict(),
         "seed_groups": groups,
+        "log_megabytes": log_megabytes,
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "commit": _commit(),
     }

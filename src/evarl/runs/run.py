@@ -17,8 +17,11 @@ from evarl.errors import FileError, InputError
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import Learner, make_learner
+from evarl.ope.dataset import LoggedData
+from evarl.ope.policy import TargetPolicy, of_agent
 from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator
 from evarl.runs.directory import RunDirectory, open_run
+from evarl.runs.log import read_log
 from evarl.runs.metrics import MetricsTable
 from evarl.storage.tensors import load_tree
 from evarl.worlds.world import HostWorld, Key, World
@@ -112,6 +115,20 @@ class Run:
     def value(self, observation: Array, seed: int | None = None) -> Float[Array, "*batch"]:
         """The critic's value of observations, in units of reward."""
         return self._value(self.policy_state(seed), observation)
+
+    def logged_data(self, seed: int | None = None, updates: int | None = None) -> LoggedData:
+        """Deployment trajectories of a seed's last updates, if training was asked to log them."""
+        seed = self._seed(seed)
+        if self._directory.log_megabytes == 0:
+            raise InputError(f"{self.path}: has no log of trajectories; train with --log-megabytes")
+        if updates is not None and updates < 1:
+            raise InputError(f"updates: {updates} is not allowed; want at least 1")
+        group = next(group for group in self._directory.groups if seed in group)
+        return read_log(self._directory.log(group), group.index(seed), updates)
+
+    def target_policy(self, seed: int | None = None) -> TargetPolicy:
+        """The final policy of a seed, for off-policy evaluation."""
+        return of_agent(self.learner.agent, self.policy_state(seed))
 
     def _seed(self, seed: int | None) -> int:
         if seed is not None and seed not in self.seeds:

@@ -35,6 +35,7 @@ from evarl.runs.checkpoints import load_newest, save_checkpoint
 from evarl.runs.directory import RunDirectory
 from evarl.runs.events import EventWriter
 from evarl.runs.groups import engines, plan_groups
+from evarl.runs.log import LogWriter, first_logged_update
 from evarl.runs.machine import SHARE, free_memory, keep_compiled_programs
 from evarl.runs.metrics import MetricsTable
 from evarl.runs.progress import ProgressBar
@@ -54,6 +55,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     memory_gib: float | None = None,
     seeds_per_program: int | None = None,
+    log_megabytes: float = 0.0,
     **changes: Any,
 ) -> Run:
     """Train a policy and keep the run in a directory.
@@ -66,6 +68,8 @@ def train(
         checkpoint_seconds: time between two checkpoints.
         memory_gib: memory that the run may plan for; by default most of what is free. Seeds are split accordingly.
         seeds_per_program: seeds that are vectorised together at the most; by default as many as fit into memory.
+        log_megabytes: disk space for a log of deployment trajectories, for off-policy evaluation: the last updates, as
+            many as fit. A resumed run keeps the budget it began with.
         changes: fields of the configuration to change.
 
     >>> import evarl, tempfile
@@ -81,6 +85,8 @@ def train(
         raise InputError(f"memory-gib: {memory_gib} is not allowed; want a number above 0")
     if seeds_per_program is not None and seeds_per_program < 1:
         raise InputError(f"seeds-per-program: {seeds_per_program} is not allowed; want at least 1")
+    if not 0 <= log_megabytes < float("inf"):
+        raise InputError(f"log-megabytes: {log_megabytes} is not allowed; want a number from 0 on")
     path = Path(out) if out is not None else _default_path(settings, resume)
     going_on = resume and (path / "config.json").exists()
     kept = directory.open_run(path, settings) if going_on else None
@@ -97,7 +103,8 @@ def train(
     if kept is None:
         memory = int(memory_gib * 2**30) if memory_gib is not None else int(SHARE * free_memory())
         groups = plan_groups(learner, engine_for, memory, seeds_per_program)
-        kept = directory.create(path, settings, groups, lambda folder: _keep_assessment(folder, assessment))
+        fill = lambda folder: _keep_assessment(folder, assessment)  # noqa: E731
+        kept = directory.create(path, settings, groups, fill, log_megabytes)
     first_engine = engine_for(len(kept.groups[0]))
     session = _Session(kept, quiet, checkpoint_seconds, compile_seconds=time.monotonic() - began)
     with kept.locked(), session:
@@ -177,12 +184,17 @@ class _Session:
         self.metrics.keep_before(group, done)
         self.progress.skip(done)
         events = EventWriter(self.kept.events(group), done)
+        log = LogWriter(self.kept.log(group), first_logged_update(engine.learner, self.kept.log_megabytes), done)
         saved, unsaved, count = time.monotonic(), [], 1
         with interruptible() as interrupted:
             while done < config.updates:
-                count = min(count, config.updates - done, CAPACITY)
+                count = 1 if done >= log.first else min(count, log.first - done, CAPACITY)
                 began = time.monotonic()
-                state, columns = engine.advance(state, done, count)
+                if done < log.first:
+                    state, columns = engine.advance(state, done, count)
+                else:
+                    state, columns, batch = engine.advance_logged(state, done)
+                    log.add(done, batch)
                 seconds = time.monotonic() - began
                 self._stop_if_diverged(columns.pop("fault"), done, group, columns)
                 self.metrics.add(done, config.environments * config.steps, group, columns)
@@ -191,6 +203,7 @@ class _Session:
                 self._show(count, len(group), seconds, columns)
                 count = max(1, min(2 * count, int(count * CHUNK_SECONDS / seconds)))
                 if done == config.updates or interrupted() or time.monotonic() - saved > self.checkpoint_seconds:
+                    log.flush()
                     self._save(folder, done, state, events, unsaved)
                     saved, unsaved = time.monotonic(), []
                 if interrupted() and done < config.updates:

@@ -1,0 +1,125 @@
+"""The log of deployment trajectories that training leaves behind on request, for off-policy evaluation.
+
+It holds the batches of the last updates, as many as fit into a budget: trajectories of the policies nearest to the final
+one, each step with its log-probability under the policy that took it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from evarl.agents.trajectory import Trajectory
+from evarl.errors import FileError
+from evarl.learning.learner import Learner
+from evarl.ope.dataset import LoggedData
+from evarl.storage.tensors import load_arrays, save_tree
+
+FLUSH_BYTES = 64 * 2**20
+"""Batches are held in memory up to this size, and at most until the next checkpoint."""
+
+FIELDS = tuple(Trajectory.__dataclass_fields__)
+
+
+class LogWriter:
+    """Writes files of consecutive updates; no file reaches over a checkpoint, so a resumed run can begin anew there."""
+
+    def __init__(self, folder: Path, first: int, done: int):
+        self.first = first
+        """The update at which the log begins."""
+        self._folder = folder
+        self._batches: list[Trajectory] = []
+        self._next = 0
+        for path, (begins, _) in _files(folder):
+            if begins >= done:
+                path.unlink()  # made after the checkpoint that training goes on from, and about to be made again
+
+    def add(self, update: int, batch: Trajectory) -> None:
+        """Take in the batch of an update, [seeds, T, N, ...]."""
+        self._batches.append(batch)
+        self._next = update + 1
+        if sum(leaf.nbytes for leaf in jax.tree.leaves(self._batches)) > FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what there is."""
+        if not self._batches:
+            return
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *self._batches)  # [updates, seeds, T, N, ...]
+        begins, ends = self._next - len(self._batches), self._next - 1
+        fields = {name: getattr(stacked, name) for name in FIELDS}
+        save_tree(self._folder / f"updates-{begins:09d}-{ends:09d}.safetensors", fields, {"kind": "log"})
+        self._batches = []
+
+
+def first_logged_update(learner: Learner, budget_megabytes: float) -> int:
+    """The log begins where all later batches of all seeds fit into the budget."""
+    config = learner.config
+    steps, environments = config.steps, config.environments
+    space, actions = learner.world.observation_space, learner.agent.action_space
+    observation = space.size * np.dtype(space.dtype).itemsize
+    action = 4 * getattr(actions, "size", 1)
+    slots = steps // learner.world.horizon + 2
+    one_batch = environments * (steps * (observation + action + 14) + (slots + 1) * observation)
+    return max(0, config.updates - int(budget_megabytes * 2**20 // (one_batch * config.seeds)))
+
+
+def read_log(folder: Path, position: int, last: int | None = None) -> LoggedData:
+    """Whole trajectories of the seed at a position of its group, from the last `last` updates (all by default).
+
+    Trajectories that began before the log, or that its end cut off, are left out.
+    """
+    parts = []
+    files = list(_files(folder))
+    if not files:
+        raise FileError(f"{folder}: there is no log; train with --log-megabytes")
+    end = files[-1][1][1] + 1
+    for path, (begins, ends) in files:
+        if last is not None and ends < end - last:
+            continue
+        arrays, about = load_arrays(path)
+        if about.get("kind") != "log" or arrays.keys() != set(FIELDS):
+            raise FileError(f"{path}: is not the log of a run")
+        skipped = 0 if last is None else max(0, end - last - begins)
+        parts.append({name: x[skipped:, position] for name, x in arrays.items()})
+    batches = {name: np.concatenate([part[name] for part in parts]) for name in FIELDS}
+    episodes = list(_episodes(batches))
+    if not episodes:
+        raise FileError(f"{folder}: holds no whole trajectory; log more updates, or train with more steps")
+    return LoggedData.from_episodes(episodes)
+
+
+def _episodes(batches: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+    """Cut the stream of each environment, [updates, T, N, ...], into its episodes."""
+    updates, steps, environments = batches["reward"].shape
+    stream = {
+        name: batches[name].reshape(updates * steps, environments, *batches[name].shape[3:])
+        for name in ("observation", "action", "reward", "log_prob", "terminated", "truncated", "start_label")
+    }
+    for n in range(environments):
+        ends = np.flatnonzero(stream["terminated"][:, n] | stream["truncated"][:, n])
+        begins = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
+        for begin, end in zip(begins, ends, strict=True):
+            if stream["start_label"][begin, n] < 0:
+                continue
+            update, step = divmod(int(end), steps)
+            slot = int(batches["truncated"][update, :step, n].sum())
+            truncated = bool(stream["truncated"][end, n])
+            episode = {
+                name: stream[name][begin : end + 1, n] for name in ("observation", "action", "reward", "log_prob")
+            }
+            # after a termination nothing follows, and what was seen then is not kept
+            final = batches["final_observation"][update, slot, n] if truncated else stream["observation"][end, n]
+            yield episode | {"terminated": not truncated, "truncated": truncated, "final_observation": final}
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
+    """Files in order, each with its first and last update."""
+    for path in sorted(folder.glob("updates-*.safetensors")):
+        try:
+            _, begins, ends = path.stem.split("-")
+            yield path, (int(begins), int(ends))
+        except ValueError as error:
+            raise FileError(f"{path}: is not named like a log") from error
