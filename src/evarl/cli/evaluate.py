@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from rich.table import Table
 from evarl.cli.parsing import parse
 from evarl.cli.tables import print_table
 from evarl.errors import InputError
+from evarl.ope.configuration import LogSettings
 
 if TYPE_CHECKING:
     from evarl.report.evaluation import Evaluation, Row
@@ -38,6 +39,10 @@ class Evaluate:
     """Rollouts of each scenario of the assessment; by default the run's own number."""
     draw: int = 0
     """Number that fixes everything random."""
+    ope: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Put off-policy estimates from the log of the training beside the others (wants a run with --log-megabytes)."""
+    log: LogSettings = field(default_factory=LogSettings)
+    """How the log is used, with --ope."""
     out: str | None = None
     """File for the results; by default evaluation.json in the run. The picture goes beside it."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -47,7 +52,7 @@ class Evaluate:
 def run(arguments: list[str]) -> None:
     """Parse the arguments, evaluate, keep the results and print them."""
     command = parse(Evaluate, arguments, "evarl evaluate", Evaluate(tyro.MISSING))
-    seeds = _seeds(command.seeds)
+    seeds = parse_seeds(command.seeds)
 
     from evarl.report.evaluation import evaluate  # imports JAX
     from evarl.report.figures import evaluation_picture
@@ -62,6 +67,7 @@ def run(arguments: list[str]) -> None:
         states=command.states,
         replicates=command.replicates,
         draw=command.draw,
+        ope=command.log if command.ope else None,
         say=lambda line: print(line, file=sys.stderr),
     )
     file = Path(command.out) if command.out else Path(command.run) / "evaluation.json"
@@ -76,7 +82,8 @@ def run(arguments: list[str]) -> None:
     print(f"\nresults in {file} and {picture}")
 
 
-def _seeds(text: str) -> list[int] | None:
+def parse_seeds(text: str) -> list[int] | None:
+    """The seeds that are meant; None for all."""
     if text == "all":
         return None
     try:

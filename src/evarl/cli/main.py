@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train a policy, with --beta an evaluable one, and keep the run in a directory",
     "assess": "give a policy the driver's test, and predict its deployment value from it",
     "evaluate": "measure a run's evaluators against the truth, beside every control",
+    "ope": "estimate the values of a run's policies from the trajectories that its training logged",
     "pretrain": "fit an evaluator to all policies of a run, to be held fixed in another",
     "study": "make a study of docs/studies.md: tables and figure",
     "worlds": "list the worlds with their spaces, horizon and discount",

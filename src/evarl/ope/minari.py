@@ -27,7 +27,9 @@ def _episode(episode: Any, log_prob: BehaviourLogProb | str | None) -> dict[str,
     observation, action = episode.observations, episode.actions
     for name, value in (("observation", observation), ("action", action)):
         if not isinstance(value, np.ndarray):
-            raise InputError(f"{name}: episode {episode.id} has a {type(value).__name__}; want arrays, flatten them first")
+            raise InputError(
+                f"{name}: episode {episode.id} has a {type(value).__name__}; want arrays, flatten them first"
+            )
     terminated, truncated = bool(episode.terminations[-1]), bool(episode.truncations[-1])
     fields = {
         "observation": observation[:-1],

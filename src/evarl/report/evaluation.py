@@ -11,6 +11,8 @@ from jax.tree_util import Partial
 from jaxtyping import Array
 
 from evarl.errors import InputError
+from evarl.ope.configuration import LABELS, LogSettings
+from evarl.report.logged import LoggedSeed, estimate_seed
 from evarl.report.scores import Estimate, Score, average, rank_correlation, root, score, skill
 from evarl.report.subjects import Starts, draw_starts, root_key
 from evarl.report.witness import CRITIC, EVALUATOR, ORDER, WITHOUT, Predictions, Witness
@@ -48,6 +50,8 @@ class SeedEvaluation:
     """Ξ of the single fresh assessment; empty without evaluator."""
     queries: dict[str, Queries]
     """By kind: start and visited."""
+    logged: LoggedSeed | None
+    """Estimates from the log, if they were asked for."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +113,14 @@ def evaluate(
     states: int = 64,
     replicates: int | None = None,
     draw: int = 0,
+    ope: LogSettings | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Evaluation:
     """Measure every predictor of a run against Monte-Carlo truth, at start states and at states the policies visit.
 
     `rollouts` (64, or 8 in worlds on the host) are taken from each of `states` states. All seeds are asked about the
-    same start states; if these are all one, it gets the rollouts of all. `draw` fixes what is random.
+    same start states; if these are all one, it gets the rollouts of all. `draw` fixes what is random. With `ope`, the
+    estimates from the log of the training stand beside the others, against the same truth.
 
     >>> import evarl, tempfile
     >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8}
@@ -138,13 +144,13 @@ def evaluate(
     found = []
     for seed in seeds:
         say(f"{run.path}: seed {seed}")
-        found.append(_evaluate_seed(run, seed, jax.random.fold_in(root, seed), starts, rollouts, states, witness))
+        found.append(_evaluate_seed(run, seed, jax.random.fold_in(root, seed), starts, rollouts, states, witness, ope))
     against = None
     if beside is not None:
         shared = [seed for seed in seeds if seed in beside.seeds]
-        against = evaluate(beside, shared or None, None, rollouts, states, replicates, draw, say)
+        against = evaluate(beside, shared or None, None, rollouts, states, replicates, draw, None, say)
     rows, best = _rows(found)
-    notes = _notes(run, starts, found, rows, best)
+    notes = _notes(run, starts, found, rows, best) + ([] if ope is None else _log_notes(found, ope))
     one = len(found) == 1
     return Evaluation(
         run=str(run.path),
@@ -168,34 +174,56 @@ def evaluate(
 
 
 def _evaluate_seed(
-    run: Run, seed: int, key: Key, starts: Starts, rollouts: int, states: int, witness: Witness | None
+    run: Run,
+    seed: int,
+    key: Key,
+    starts: Starts,
+    rollouts: int,
+    states: int,
+    witness: Witness | None,
+    ope: LogSettings | None,
 ) -> SeedEvaluation:
     world, act = run.world, Partial(run.learner.agent.act, run.policy_state(seed))
     start_key, states_key, visited_key = jax.random.split(jax.random.fold_in(key, 2), 3)
 
-    def queries(truth: Truth, observation: Array | np.ndarray) -> Queries:
-        """Ask at all states, so that one compiled program serves both kinds, and keep as many as have a truth."""
-        said = {} if witness is None else witness.predictions(seed, observation)
-        critic = np.asarray(run.value(jnp.asarray(observation), seed), np.float64)[None]
-        count = len(truth.value)
-        return Queries(truth, {name: x[:, :count] for name, x in (said | {CRITIC: critic}).items()})
-
+    asked: dict[str, tuple[Truth, Array | np.ndarray]] = {}
+    times = [np.zeros(len(starts.observation), np.int32)]
     if isinstance(world, HostWorld):
         assert starts.seeds is not None
         truth = true_values_on_host(world, act, starts.seeds, start_key, rollouts)
     else:
         assert starts.states is not None
         truth = true_values(world, act, starts.states, jnp.asarray(starts.observation), start_key, rollouts)
-    found = {START: queries(_pooled(truth) if starts.distinct == 1 else truth, starts.observation)}
+    asked[START] = (_pooled(truth) if starts.distinct == 1 else truth, starts.observation)
     if not isinstance(world, HostWorld):
-        met, observation = visited_states(world, act, states_key, states)
-        found[VISITED] = queries(true_values(world, act, met, observation, visited_key, rollouts), observation)
+        met, seen = visited_states(world, act, states_key, states)
+        asked[VISITED] = (true_values(world, act, met, seen, visited_key, rollouts), seen)
+        times.append(np.asarray(met.elapsed))
+    logged = None
+    if ope is not None:
+        everywhere = np.concatenate([np.asarray(observation) for _, observation in asked.values()])
+        logged = estimate_seed(run, seed, ope, everywhere, np.concatenate(times))
+
+    def predictions(at: slice, truth: Truth, observation: Array | np.ndarray) -> Predictions:
+        """Ask at all states, so that one compiled program serves both kinds, and keep as many as have a truth."""
+        said = {} if witness is None else witness.predictions(seed, observation)
+        said[CRITIC] = np.asarray(run.value(jnp.asarray(observation), seed), np.float64)[None]
+        for method, one in ({} if logged is None else logged.estimates).items():
+            assert one.state_values is not None
+            said[LABELS[method]] = one.state_values[None, at]
+        return {name: x[:, : len(truth.value)] for name, x in said.items()}
+
+    found, first = {}, 0
+    for kind, (known, observation) in asked.items():
+        found[kind] = Queries(known, predictions(slice(first, first + len(observation)), known, observation))
+        first += len(observation)
     return SeedEvaluation(
         seed=seed,
         discounted=_mean(truth.value, truth.standard_error),
         undiscounted=_mean(truth.undiscounted, None),
         assessment=[] if witness is None else [float(x) for x in witness.shown[seed]],
         queries=found,
+        logged=logged,
     )
 
 
@@ -220,7 +248,7 @@ def _rows(seeds: list[SeedEvaluation]) -> tuple[list[Row], dict[str, str]]:
     rows, best = [], {}
     for kind in seeds[0].queries:
         scores = [seed.queries[kind].scores for seed in seeds]
-        columns = {name: [one[name] for one in scores] for name in ORDER if name in scores[0]}
+        columns = {name: [one[name] for one in scores] for name in (*ORDER, *LABELS.values()) if name in scores[0]}
         without = {name: columns[name] for name in WITHOUT if name in columns}
         found = skill(columns[EVALUATOR], without) if EVALUATOR in columns else None
         if found is not None and found.best_without is not None:
@@ -264,6 +292,22 @@ def _notes(run: Run, starts: Starts, seeds: list[SeedEvaluation], rows: list[Row
                 "more rollouts may tell"
             )
     return notes
+
+
+def _log_notes(seeds: list[SeedEvaluation], settings: LogSettings) -> list[str]:
+    """Where estimates from the log come from, and which of them are not to be believed."""
+    logs = [seed.logged for seed in seeds if seed.logged is not None]
+    count = sum(log.trajectories for log in logs) / len(logs)
+    notes = [
+        f"off-policy estimates: {count:.0f} trajectories of training for each seed; importance sampling speaks for a "
+        f"state by the rule {settings.rule}, fitted Q evaluation directly"
+    ]
+    said: dict[str, list[str]] = {}
+    for log in logs:
+        for method, one in log.estimates.items():
+            for warning in one.warnings:
+                said.setdefault(f"{LABELS[method]}: {warning}", []).append(str(log.seed))
+    return notes + [f"seed {', '.join(numbers)}: {warning}" for warning, numbers in said.items()]
 
 
 def _check_seeds(run: Run, seeds: Sequence[int]) -> list[int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from evarl.ope.configuration import LABELS
 from evarl.report.evaluation import Evaluation, Queries
 from evarl.report.witness import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
 
@@ -15,9 +16,13 @@ STYLES = {
     SHUFFLED: ("#cc79a7", "^"),
     CRITIC: ("#e69f00", "D"),
     PASSIVE: ("#009e73", "P"),
+    LABELS["fqe"]: ("#d55e00", "<"),
+    LABELS["pdis"]: ("#f0e442", ">"),
+    LABELS["dr"]: ("#000000", "x"),
     EVALUATOR: ("#0072b2", "o"),
 }
-"""Colour (Okabe and Ito's, told apart by all eyes) and marker, from the back to the front."""
+"""Colour (Okabe and Ito's, told apart by all eyes) and marker, from the back to the front. Of the off-policy methods,
+those of the paper whose estimates fit into a picture."""
 
 FEW = 12
 """Up to so many points of one predictor are drawn large."""

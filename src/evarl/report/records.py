@@ -7,6 +7,7 @@ import numpy as np
 
 from evarl.report.evaluation import Evaluation, Queries, Row, SeedEvaluation
 from evarl.report.examination import Examination
+from evarl.report.logged import logged_record
 from evarl.report.pictures import is_board, pictures
 
 
@@ -78,6 +79,7 @@ def _seed(seed: SeedEvaluation, points: bool) -> dict[str, Any]:
         "return_undiscounted": dataclasses.asdict(seed.undiscounted),
         "assessment": seed.assessment,
         "queries": {kind: _queries(queries, points) for kind, queries in seed.queries.items()},
+        "logged": None if seed.logged is None else logged_record(seed.logged),
     }
 
 

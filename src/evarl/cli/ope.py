@@ -1,0 +1,95 @@
+"""`evarl ope RUN`: off-policy evaluation of a run's final policies from the log of its training."""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.table import Table
+
+from evarl.cli.evaluate import parse_seeds
+from evarl.cli.parsing import parse
+from evarl.cli.tables import print_table
+from evarl.ope.configuration import LogSettings
+
+if TYPE_CHECKING:
+    from evarl.report.logged import LoggedSeed
+
+
+@dataclass(frozen=True)
+class Ope:
+    """Estimate the values of a run's final policies from the trajectories its training logged; writes ope.json.
+
+    The run must have been trained with --log-megabytes. No environment is stepped.
+    """
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Directory of a finished run."""
+    seeds: str = "all"
+    """Seeds to evaluate: all, or a list like "0 1 2"."""
+    settings: Annotated[LogSettings, tyro.conf.arg(name="")] = field(default_factory=LogSettings)
+    out: str | None = None
+    """File for the results; by default ope.json in the run."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object as the last line of standard output."""
+
+
+def run(arguments: list[str]) -> None:
+    """Parse the arguments, estimate, keep the results and print them."""
+    command = parse(Ope, arguments, "evarl ope", Ope(tyro.MISSING))
+    seeds = parse_seeds(command.seeds)
+
+    from evarl.report.logged import estimate_run, logged_record  # imports JAX
+    from evarl.storage.files import write_bytes
+
+    found = estimate_run(command.run, seeds, command.settings, lambda line: print(line, file=sys.stderr))
+    file = Path(command.out) if command.out else Path(command.run) / "ope.json"
+    record = {"run": command.run, "rule": command.settings.rule, "seeds": [logged_record(one) for one in found]}
+    write_bytes(file, (json.dumps(record, ensure_ascii=False) + "\n").encode())
+    if command.json:
+        print(json.dumps(record | {"file": str(file)}))
+        return
+    for one in found:
+        _print(one, command.settings.confidence)
+    print(f"\nresults in {file}")
+
+
+def _print(found: "LoggedSeed", confidence: float) -> None:
+    head = f"seed {found.seed}: {found.trajectories} trajectories, {found.steps} steps"
+    columns = (
+        "method",
+        "J",
+        "s.e.",
+        f"{confidence:.0%} interval",
+        "effective sample",
+        "largest weight",
+        "Bellman error",
+    )
+    table = Table(*columns, box=None, title=head, title_justify="left", title_style="bold")
+    for method, one in found.estimates.items():
+        tightest = [one.intervals[name] for name in ("bootstrap", "t") if name in one.intervals]
+        share = one.largest_weight_share
+        table.add_row(
+            method,
+            f"{one.value:.3f}",
+            "—" if one.standard_error is None else f"{one.standard_error:.3f}",
+            f"{tightest[0].low:.3f} to {tightest[0].high:.3f}" if tightest else "—",
+            "—" if one.effective_sample_size is None else f"{one.effective_sample_size:.1f}",
+            "—" if share is None else f"{share:.1%}",
+            "—" if one.bellman_error is None else f"{one.bellman_error:.3f}",
+        )
+    print()
+    print_table(table)
+    for method, one in found.estimates.items():
+        for name in ("bernstein", "hoeffding"):
+            if name in one.intervals:
+                interval = one.intervals[name]
+                print(f"{method}: {confidence:.0%} {name} interval {interval.low:.3f} to {interval.high:.3f}")
+    said: dict[str, list[str]] = {}
+    for method, one in found.estimates.items():
+        for warning in one.warnings:
+            said.setdefault(warning, []).append(method)
+    for warning, methods in said.items():
+        print(f"warning: {', '.join(methods)}: {warning}")

@@ -1,0 +1,214 @@
+"""A log as fitted Q evaluation reads it: one row for each observation, standardised, with the rows that follow one another
+next to one another.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evarl.errors import InputError
+from evarl.ope.dataset import LoggedData
+from evarl.ope.fqe_configuration import FQEConfig
+from evarl.ope.policy import TargetPolicy
+from evarl.worlds.world import Key
+
+BOUND = 10.0
+"""Standardised features are clipped here: a flag that is set once in a million rows would be 1000 deviations large."""
+CHUNK = 16_384
+"""Observations that a policy is asked about at once."""
+
+
+class Scales(struct.PyTreeNode):
+    """Between raw units and those of the network, in which inputs and values have mean 0 and deviation 1."""
+
+    observation: tuple[Float[Array, " F"], Float[Array, " F"]]
+    """Mean and deviation of each entry of an observation, with t / T as the last one if time is a feature."""
+    action: tuple[Float[Array, " D"], Float[Array, " D"]] | None
+    """The same of continuous actions."""
+    centre: Float[Array, ""]
+    """The one number c that is its own backup on the log: c = mean r + mean discount · c."""
+    spread: Float[Array, ""]
+    """Standard deviation of the logged returns to go, with c in place of what a cut left out."""
+    horizon: int | None = struct.field(pytree_node=False)
+    """T, if time is a feature."""
+
+    def features(self, observation: Array, time: Int[Array, " B"] | None = None) -> Float[Array, "B F"]:
+        """Standardise a batch [B, ...] of raw observations, seen at these steps (0 when not given)."""
+        flat = jnp.asarray(observation).reshape(len(observation), -1).astype(jnp.float32)
+        if self.horizon is not None:
+            steps = jnp.zeros(len(flat)) if time is None else jnp.asarray(time).astype(jnp.float32)
+            flat = jnp.concatenate([flat, steps[:, None] / self.horizon], axis=1)
+        return _standardised(flat, self.observation)
+
+    def actions(self, action: Array) -> Float[Array, "*B D"]:
+        """Standardise continuous actions."""
+        assert self.action is not None
+        return _standardised(jnp.asarray(action), self.action)
+
+
+class Table(struct.PyTreeNode):
+    """The log, row by row: each trajectory's steps and then its final observation, so that row + 1 is what follows."""
+
+    features: Float[Array, "R F"]
+    action: Array
+    """[R] integers or [R, D] standardised; anything at final observations."""
+    reward: Float[Array, " R"]
+    """(r + (discount − 1) · centre) / spread: what is left of r in the backup of standardised values."""
+    discount: Float[Array, " R"]
+    """γ, or 0 where the value ends."""
+    training: Int[Array, " K"]
+    """Rows of the transitions to learn from."""
+    held_out: Int[Array, " H"]
+    """Rows of the transitions kept apart, all those of some trajectories."""
+    starts: Int[Array, " N"]
+    """First rows of the trajectories."""
+    scales: Scales
+
+
+def rows(data: LoggedData) -> tuple[np.ndarray, np.ndarray]:
+    """Trajectory and step of each row of a table; a trajectory of L steps has rows 0 … L, the last its final observation.
+
+    >>> step = np.zeros((2, 2))
+    >>> rows(LoggedData.from_arrays(observation=step, action=step, reward=step, log_prob=step,
+    ...     mask=np.array([[1, 0], [1, 1]]), final_observation=np.zeros(2)))
+    (array([0, 0, 1, 1, 1]), array([0, 1, 0, 1, 2]))
+    """
+    lengths = np.asarray(data.mask).sum(axis=1)
+    trajectory = np.repeat(np.arange(len(lengths)), lengths + 1)
+    first = np.cumsum(lengths + 1) - (lengths + 1)
+    return trajectory, np.arange(len(trajectory)) - first[trajectory]
+
+
+def row_observations(data: LoggedData) -> np.ndarray:
+    """[R, ...] the raw observations of a table's rows."""
+    trajectory, step = rows(data)
+    final = step == np.asarray(data.mask).sum(axis=1)[trajectory]
+    seen = np.asarray(data.observation)[trajectory, np.where(final, 0, step)]
+    seen[final] = np.asarray(data.final_observation)
+    return seen
+
+
+def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> Table:
+    """Lay out a log, standardise it and draw the trajectories that are held out.
+
+    The value ends at terminated steps; under greedy-huber also at truncated ones; with time as a feature, at step T.
+    """
+    config.validate()
+    if not 0 <= discount <= 1:
+        raise InputError(f"discount: {discount} is not allowed; want 0 to 1")
+    trajectory, step = rows(data)
+    moves = step < np.asarray(data.mask).sum(axis=1)[trajectory]
+    at = (trajectory, np.where(moves, step, 0))
+    ends = np.asarray(data.terminated)[at]
+    if config.convention == "greedy-huber":
+        ends = ends | np.asarray(data.truncated)[at]
+    if config.time_feature:
+        ends = ends | (step == data.length - 1)
+    discounts = np.where(ends, 0.0, discount)
+    if discounts[moves].mean() == 1:
+        raise InputError(
+            "discount: 1 is not allowed where no step ends the value; want less, terminated steps or fqe.time-feature"
+        )
+    rewards = np.where(moves, np.asarray(data.reward, np.float64)[at], 0.0)
+    centre = rewards[moves].mean() / (1 - discounts[moves].mean())
+    spread = _spread(np.where(moves, rewards, centre), discounts, moves, step)
+    actions = np.asarray(data.action)[at]
+    if not data.discrete:
+        actions = actions.reshape(len(actions), -1)
+    seen = row_observations(data)
+    flat = seen.reshape(len(seen), -1).astype(np.float32)
+    units = [(np.zeros(flat.shape[1]), np.ones(flat.shape[1])) if seen.dtype == bool else _moments(flat)]
+    if config.time_feature:
+        clock = (step / data.length).astype(np.float32)[:, None]
+        flat = np.concatenate([flat, clock], axis=1)
+        units.append(_moments(clock))
+    scales = Scales(
+        observation=(_single(np.concatenate([u[0] for u in units])), _single(np.concatenate([u[1] for u in units]))),
+        action=None if data.discrete else jax.tree.map(_single, _moments(actions[moves])),
+        centre=_single(centre),
+        spread=_single(spread),
+        horizon=data.length if config.time_feature else None,
+    )
+    apart = _held_out(config, data.trajectories, key)[trajectory]
+    return Table(
+        features=_standardised(jnp.asarray(flat), scales.observation),
+        action=jnp.asarray(actions) if data.discrete else scales.actions(_single(actions)),
+        reward=_single((rewards + (discounts - 1) * centre) / spread),
+        discount=_single(discounts),
+        training=jnp.asarray(np.flatnonzero(moves & ~apart), jnp.int32),
+        held_out=jnp.asarray(np.flatnonzero(moves & apart), jnp.int32),
+        starts=jnp.asarray(np.flatnonzero(step == 0), jnp.int32),
+        scales=scales,
+    )
+
+
+def target_actions(config: FQEConfig, data: LoggedData, policy: TargetPolicy, key: Key) -> Float[Array, "R ..."]:
+    """What the policy does at every row of the log, final observations included: all that fitting needs of it.
+
+    Discrete actions: probabilities [R, A]; under greedy-huber, 1 for the likeliest. Continuous ones: draws [R, S, D]; under
+    greedy-huber the mode alone, [R, 1, D].
+    """
+    observation = row_observations(data)
+    if data.discrete:
+        if policy.probabilities is None:
+            raise InputError("policy.probabilities: are missing; the logged actions are discrete")
+        weights = _in_chunks(policy.probabilities, observation)
+        count = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
+        if weights.ndim != 2 or weights.shape[1] < count:
+            raise InputError(f"policy.probabilities: have shape {weights.shape}; want [B, A], A at least {count}")
+        greedy = jax.nn.one_hot(weights.argmax(axis=1), weights.shape[1], dtype=jnp.float32)
+        return greedy if config.convention == "greedy-huber" else weights.astype(jnp.float32)
+    if config.convention == "greedy-huber":
+        draws = [_in_chunks(policy.mode, observation)]
+    else:
+        keys = jax.random.split(key, config.action_samples)
+        draws = [_in_chunks(partial(policy.sample, one), observation) for one in keys]
+    return jnp.stack([draw.reshape(len(observation), -1) for draw in draws], axis=1).astype(jnp.float32)
+
+
+def _in_chunks(function: Callable[[Array], Array], observation: np.ndarray) -> Array:
+    starts = range(0, len(observation), CHUNK)
+    return jnp.concatenate([jnp.asarray(function(jnp.asarray(observation[i : i + CHUNK]))) for i in starts])
+
+
+def _standardised(raw: Float[Array, "*B F"], units: tuple[Array, Array]) -> Float[Array, "*B F"]:
+    mean, deviation = (jnp.broadcast_to(unit, raw.shape) for unit in units)
+    return jnp.clip((raw - mean) / deviation, -BOUND, BOUND)
+
+
+def _single(array: np.ndarray | float) -> Float[Array, "..."]:
+    return jnp.asarray(array, jnp.float32)
+
+
+def _moments(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of columns; entries that never change are left at their size."""
+    mean = raw.mean(axis=0, dtype=np.float64)
+    blocks = (raw[i : i + CHUNK] for i in range(0, len(raw), CHUNK))
+    deviation = np.sqrt(sum(((block - mean) ** 2).sum(axis=0) for block in blocks) / len(raw))
+    return mean, np.where(deviation > 1e-6 * np.abs(raw).max(axis=0), deviation, 1.0)
+
+
+def _spread(rewards: np.ndarray, discounts: np.ndarray, moves: np.ndarray, step: np.ndarray) -> float:
+    """Deviation of the returns to go Gₜ = rₜ + discountₜ Gₜ₊₁ (G = c at final observations), never close to 0."""
+    going = np.array(rewards)
+    by_step = np.argsort(np.where(moves, step, -1), kind="stable")
+    counts = np.bincount(step[moves])
+    for here in reversed(np.split(by_step[len(step) - counts.sum() :], np.cumsum(counts)[:-1])):
+        going[here] += discounts[here] * going[here + 1]
+    spread = max(going[moves].std(), 1e-3 * np.abs(going[moves]).max())
+    return spread if spread > 0 else 1.0
+
+
+def _held_out(config: FQEConfig, trajectories: int, key: Key) -> np.ndarray:
+    """[N] which trajectories are kept apart."""
+    count = max(1, round(config.held_out * trajectories)) if config.held_out else 0
+    if count >= trajectories:
+        raise InputError(f"fqe.held-out: {config.held_out} of {trajectories} trajectories leaves none to learn from")
+    apart = np.zeros(trajectories, bool)
+    apart[np.asarray(jax.random.permutation(key, trajectories))[:count]] = True
+    return apart

@@ -1,0 +1,110 @@
+"""Fitted Q evaluation of one policy on one log, and what it says: at states, along the log, and of itself when refitted."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from evarl.ope.dataset import LoggedData
+from evarl.ope.fqe import FittedQ, fit
+from evarl.ope.fqe_configuration import FQEConfig
+from evarl.ope.fqe_table import prepare, row_observations, rows, target_actions
+from evarl.ope.policy import TargetPolicy
+from evarl.worlds.world import Key
+
+Convention = Literal["sound", "greedy-huber"]
+
+
+class AlongTheLog(NamedTuple):
+    """What a model says of every logged step."""
+
+    q: Float[Array, "N T"]
+    """Of the logged action."""
+    v: Float[Array, "N T"]
+    last_value: Float[Array, " N"]
+    """V after the last step where the value goes on, and 0 where it ends."""
+
+
+class Model:
+    """A fit, with what it was made from."""
+
+    def __init__(self, config: FQEConfig, data: LoggedData, policy: TargetPolicy, discount: float, key: Key):
+        self._config = config
+        self._data, self._policy = data, policy
+        apart_key, draw_key, self._fit_key, self._query_key = jax.random.split(key, 4)
+        self._table = prepare(self._config, data, discount, apart_key)
+        self._target = target_actions(self._config, data, policy, draw_key)
+        self._trajectory, self._step = rows(data)
+        self._seen = row_observations(data)
+        self.fitted: FittedQ = fit(self._config, self._table, self._target, self._fit_key)
+
+    def start_value(self) -> float:
+        """J: the mean over the logged start states."""
+        return float(self._values(self.fitted, np.asarray(self._table.starts)).mean())
+
+    def at(self, states: np.ndarray, times: np.ndarray | None) -> Float[np.ndarray, " Q"]:
+        """V at given states."""
+        seen = jnp.asarray(states)
+        greedy = self._config.convention == "greedy-huber"
+        if self._policy.probabilities is not None:
+            actions = self._policy.probabilities(seen)
+            if greedy:
+                actions = jax.nn.one_hot(actions.argmax(axis=1), actions.shape[1], dtype=jnp.float32)
+        elif greedy:
+            actions = self._policy.mode(seen).reshape(len(seen), 1, -1)
+        else:
+            keys = jax.random.split(self._query_key, self._config.action_samples)
+            actions = jnp.stack([self._policy.sample(key, seen).reshape(len(seen), -1) for key in keys], axis=1)
+        clock = None if times is None else jnp.asarray(times, jnp.int32)
+        return np.asarray(self.fitted.v(seen, actions, clock), np.float64)
+
+    def along_the_log(self) -> AlongTheLog:
+        """Q and V at every logged step."""
+        data, trajectory, step = self._data, self._trajectory, self._step
+        lengths = np.asarray(data.mask).sum(axis=1)
+        moves = step < lengths[trajectory]
+        place = trajectory[moves], step[moves]
+        values = self._values(self.fitted, np.arange(len(step)))
+        seen, done = self._seen[moves], np.asarray(data.action)[place]
+        worth = in_blocks(lambda at: self.fitted.q(seen[at], done[at], self._clock(step[moves][at])), len(seen))
+        q, v = np.zeros((2, *data.mask.shape), np.float32)
+        q[place], v[place] = worth, values[moves]
+        ended = np.asarray(data.terminated)[np.arange(data.trajectories), lengths - 1]
+        if self._config.time_feature:
+            ended = ended | (lengths == data.length)
+        last = np.where(ended, 0.0, values[~moves])
+        return AlongTheLog(jnp.asarray(q), jnp.asarray(v), jnp.asarray(last, jnp.float32))
+
+    def refitted(self, refits: int, generator: np.random.Generator) -> Float[np.ndarray, " refits"]:
+        """J of fits to resampled trajectories.
+
+        All have one shape, so that one program serves: the transitions of the drawn trajectories, repeated or left out
+        at the end to make up the same number.
+        """
+        training = np.asarray(self._table.training)
+        owner = self._trajectory[training]
+        owners = np.unique(owner)
+        values = []
+        for index in range(refits):
+            drawn = generator.choice(owners, len(owners))
+            chosen = np.concatenate([training[owner == one] for one in drawn])
+            again = self._table.replace(training=jnp.asarray(np.resize(chosen, len(training)), jnp.int32))
+            fitted = fit(self._config, again, self._target, jax.random.fold_in(self._fit_key, index))
+            values.append(float(self._values(fitted, np.asarray(self._table.starts)[drawn]).mean()))
+        return np.asarray(values)
+
+    def _values(self, fitted: FittedQ, chosen: np.ndarray) -> np.ndarray:
+        """V at rows of the log."""
+        seen, act, step = self._seen[chosen], self._target[jnp.asarray(chosen)], self._step[chosen]
+        return in_blocks(lambda at: fitted.v(seen[at], act[at], self._clock(step[at])), len(chosen))
+
+    def _clock(self, step: np.ndarray) -> Array | None:
+        return jnp.asarray(step, jnp.int32) if self._config.time_feature else None
+
+
+def in_blocks(function: Callable[[slice], Array], count: int, size: int = 16_384) -> np.ndarray:
+    """Apply a function to a slice at a time, since observations may be large and are widened on the way."""
+    return np.concatenate([np.asarray(function(slice(i, min(i + size, count)))) for i in range(0, count, size)])

@@ -1,0 +1,165 @@
+"""All methods through the one function that users call, on the two-state chain whose values are known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evarl import ope
+from evarl.errors import InputError
+from evarl.ope.configuration import METHODS
+from evarl.ope.rules import shares
+
+DISCOUNT, STEPS = 0.9, 5
+EXACT = np.array([1.27102392, 2.82407608])
+"""V after 5 steps of the policy that switches with probability 0.3."""
+SMALL = ope.FQEConfig(hidden_sizes=(16,), steps=3000, target_interval=50, learning_rate=3e-3, time_feature=True)
+
+
+def one_hot(state):
+    return np.eye(2, dtype=np.float32)[state]
+
+
+def chain_log(trajectories: int, seed: int = 0, switch: float = 0.5) -> ope.LoggedData:
+    """Reward 1 in state 1; action 1 switches. Half of the trajectories start in each state."""
+    generator = np.random.default_rng(seed)
+    state = np.arange(trajectories) % 2
+    action = (generator.random((trajectories, STEPS)) < switch).astype(int)
+    seen = np.zeros((trajectories, STEPS), int)
+    for t in range(STEPS):
+        seen[:, t] = state
+        state = np.where(action[:, t] == 1, 1 - state, state)
+    return ope.LoggedData.from_arrays(
+        observation=one_hot(seen),
+        action=action,
+        reward=(seen == 1).astype(float),
+        log_prob=np.log(np.where(action == 1, switch, 1 - switch)),
+        truncated=np.eye(STEPS, dtype=bool)[[STEPS - 1] * trajectories],
+        final_observation=one_hot(state),
+    )
+
+
+def switching(probability: float) -> ope.TargetPolicy:
+    table = jnp.asarray([1 - probability, probability])
+    both = lambda observation: jnp.broadcast_to(table, (len(observation), 2))  # noqa: E731
+    return ope.TargetPolicy(
+        log_prob=lambda observation, action: jnp.log(table)[action],
+        probabilities=both,
+        sample=lambda key, observation: jax.random.categorical(key, jnp.log(both(observation))),
+        mode=lambda observation: jnp.argmax(both(observation), axis=1),
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    states = np.stack([one_hot(0), one_hot(1), one_hot(0)])
+    arguments = {"discount": DISCOUNT, "rule": "per-start", "fqe": SMALL, "value_range": (-1000.0, 1000.0)}
+    return ope.estimate(chain_log(4000), switching(0.3), states, **arguments)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_values_of_the_chain(found, method):
+    one = found[method]
+    wanted = EXACT[[0, 1, 0]]
+    if method == "fqe-greedy-huber":
+        # it values staying for ever, which the policy does not do
+        assert np.allclose(one.state_values, [0.0, 4.0951, 0.0], atol=0.1)
+        return
+    assert np.allclose(one.state_values, wanted, rtol=0.06)
+    assert one.state_values[0] == pytest.approx(one.state_values[2])
+    if one.standard_error is None:
+        assert one.value == pytest.approx(EXACT.mean(), rel=0.03)
+        assert one.converged
+    else:
+        assert abs(one.value - EXACT.mean()) < 4 * one.standard_error + 0.03 * (method == "magic")
+        assert one.intervals["t"].low <= one.value <= one.intervals["t"].high
+        assert one.intervals["bootstrap"].low < one.intervals["bootstrap"].high
+        # (Σw)²/Σw² → N / E[w²], and E[ρ²] = .3²/.5 + .7²/.5
+        assert one.effective_sample_size == pytest.approx(4000 / 1.16**STEPS, rel=0.05)
+
+
+def test_bounds_only_where_they_hold(found):
+    with_bounds = {method for method, one in found.items() if "hoeffding" in one.intervals}
+    assert with_bounds == {"tis", "pdis", "dr"}
+    for method in with_bounds:
+        assert found[method].intervals["hoeffding"].high > found[method].intervals["t"].high
+
+
+def test_on_policy_every_weighted_method_is_the_mean_return():
+    data = chain_log(50, switch=0.3)
+    found = ope.estimate(data, switching(0.3), discount=DISCOUNT, methods=("tis", "pdis", "wis", "wpdis"))
+    mean = float((np.asarray(data.reward) * DISCOUNT ** np.arange(STEPS)).sum(axis=1).mean())
+    assert [one.value for one in found.values()] == pytest.approx([mean] * 4)
+
+
+def test_collapsed_weights_are_warned_of():
+    with pytest.warns(ope.CollapsedWeights, match="the weights have collapsed: effective sample size"):
+        found = ope.estimate(chain_log(200), switching(0.999), discount=DISCOUNT, methods=("pdis",))
+    assert found["pdis"].largest_weight_share > 0.05
+    assert any("collapsed" in warning for warning in found["pdis"].warnings)
+
+
+def test_refits_tell_the_error_of_fitted_q_evaluation():
+    arguments = {"discount": DISCOUNT, "methods": ("fqe",), "fqe": SMALL, "fqe_refits": 6}
+    found = {n: ope.estimate(chain_log(n), switching(0.3), **arguments)["fqe"] for n in (40, 640)}
+    errors = {n: one.standard_error for n, one in found.items()}
+    assert 0.01 < errors[40] < 0.4
+    assert errors[640] < 0.7 * errors[40]
+    interval = found[40].intervals["t"]
+    assert (interval.high - interval.low) / 2 == pytest.approx(2.5706 * errors[40], rel=1e-3)
+
+
+def test_a_range_that_does_not_hold_gives_no_bound():
+    found = ope.estimate(chain_log(50), switching(0.3), discount=DISCOUNT, methods=("tis",), value_range=(0.0, 0.1))
+    assert "hoeffding" not in found["tis"].intervals
+    assert "no bound, since the range does not hold" in found["tis"].warnings[0]
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    once, again, other = (
+        ope.estimate(chain_log(60), switching(0.3), discount=DISCOUNT, methods=("dr",), fqe=SMALL, seed=seed)["dr"]
+        for seed in (0, 0, 1)
+    )
+    assert once.value == again.value
+    assert once.intervals == again.intervals
+    assert once.value != other.value
+
+
+def test_rules():
+    data = chain_log(4)
+    queries = np.stack([one_hot(0), one_hot(1), np.array([0.5, 0.5], np.float32)])
+    assert np.allclose(shares("pooled", data, queries), 0.25)
+    assert np.allclose(shares("per-start", data, queries), [[0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5], [0, 0, 0, 0]])
+    near = shares("neighbours", data, queries)
+    assert np.allclose(near.sum(axis=1), 1)
+    assert near[0, 0] > near[0, 1]
+    assert np.allclose(near[2], 0.25)
+    missing = ope.estimate(data, switching(0.3), queries, discount=DISCOUNT, methods=("pdis",), rule="per-start")
+    assert np.isnan(missing["pdis"].state_values).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": ()}, "methods: there are none"),
+        ({"methods": ("pdsi",)}, "method: unknown 'pdsi'; did you mean 'pdis'?"),
+        ({"discount": 1.5}, "discount: 1.5 is not allowed"),
+        ({"confidence": 95}, "confidence: 95 is not allowed"),
+        ({"resamples": 0}, "resamples: 0 is not allowed"),
+        ({"fqe_refits": 1}, "fqe-refits: 1 is not allowed"),
+        ({"rule": "nearest", "query_states": np.zeros((1, 2))}, "rule: unknown 'nearest'"),
+        ({"query_states": np.zeros((1, 3))}, "query_states: have shape (3,) each; want (2,)"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, message):
+    arguments = {"discount": DISCOUNT, "methods": ("pdis",)} | changes
+    with pytest.raises(InputError) as caught:
+        ope.estimate(chain_log(4), switching(0.3), **arguments)
+    assert str(caught.value).startswith(message)
+
+
+def test_without_probabilities_only_fitted_q_evaluation():
+    data = chain_log(20).replace(log_prob=None)
+    with pytest.raises(InputError, match="log_prob: the log has none, and dr needs them"):
+        ope.estimate(data, switching(0.3), discount=DISCOUNT, methods=("dr",))
+    assert "fqe" in ope.estimate(data, switching(0.3), discount=DISCOUNT, methods=("fqe",), fqe=SMALL)
