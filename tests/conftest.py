@@ -24,6 +24,8 @@ CHECKED = [
         "agents.a2c",
         "agents.ppo",
         "agents.networks",
+        "ope.doubly_robust",
+        "ope.importance",
         "truth",
         "worlds.navigation",
         "worlds.tabular",

@@ -115,6 +115,15 @@ def test_a_range_that_does_not_hold_gives_no_bound():
     assert "no bound, since the range does not hold" in found["tis"].warnings[0]
 
 
+def test_weights_beyond_32_bits():
+    data = chain_log(20)
+    rare = data.replace(log_prob=np.full_like(data.log_prob, -40.0))
+    found = ope.estimate(rare, switching(0.3), discount=DISCOUNT, methods=("tis", "wis"), collapsed=0.0)
+    assert "too large for 32 bits" in found["tis"].warnings[0]
+    assert not found["tis"].intervals
+    assert found["wis"].intervals["t"].low < EXACT.mean() < found["wis"].intervals["t"].high
+
+
 def test_the_same_seed_gives_the_same_numbers():
     once, again, other = (
         ope.estimate(chain_log(60), switching(0.3), discount=DISCOUNT, methods=("dr",), fqe=SMALL, seed=seed)["dr"]

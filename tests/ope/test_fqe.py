@@ -128,10 +128,10 @@ class TestKnownAnswers:
         fitted = fit_policy(FQEConfig(steps=5000), data, policy, 0.9, key)
         actions = np.full((3, 1, 1), 1.0) + states[:, None] / 2
         np.testing.assert_allclose(fitted.v(states, actions), [9.5, 10.0, 10.5], rtol=0.01)
-        np.testing.assert_allclose(fitted.q(states, np.full((3, 1), 2.0)), np.full(3, 11.0), rtol=0.01)
+        np.testing.assert_allclose(fitted.q(states, np.full((3, 1), 2.0)), np.full(3, 11.0), rtol=0.02)
         ends = fit_policy(dataclasses.replace(GREEDY, steps=5000), data, policy, 0.9, key)
         mean = 1 / (1 - 0.9 * 0.9)  # one of ten steps ends
-        np.testing.assert_allclose(ends.v(states, actions), mean + np.array([-0.5, 0.0, 0.5]), rtol=0.02)
+        np.testing.assert_allclose(ends.v(states, actions), mean + np.array([-0.5, 0.0, 0.5]), rtol=0.08)
 
     def test_gaussian_actions_over_ten_steps(self, key):
         config = FQEConfig(steps=5000, time_feature=True)
@@ -162,8 +162,9 @@ class TestMistakesOfOthers:
     def test_next_actions_from_current_observations(self, random_world, key):
         assert self.estimate(random_world, key, spoil_target=lambda target: jnp.roll(target, 1, axis=0)) < 0.95
 
-    def test_logarithms_of_probabilities(self, random_world, key):
-        assert not 0.9 < self.estimate(random_world, key, spoil_target=jnp.log) < 1.1
+    def test_logarithms_of_probabilities(self, chain_log, key):
+        with pytest.raises(InputError, match="want probabilities, not logarithms"):
+            target_actions(QUICK, chain_log, tabular(np.log(SWITCH)), key)
 
     def test_zero_steps(self, chain_log, key):
         with pytest.raises(InputError, match=r"fqe\.steps: 0 is not allowed; want at least 1"):
@@ -226,6 +227,14 @@ class TestTable:
         )
         one, other = prepare(QUICK, data, 0.9, key), prepare(QUICK, wider, 0.9, key)
         jax.tree.map(np.testing.assert_array_equal, one, other)
+
+    def test_nothing_held_out_no_bellman_error(self, key):
+        data = LoggedData.from_episodes([_episode(2), _episode(3)])
+        config = dataclasses.replace(QUICK, held_out=0.0)
+        only = tabular(np.ones((1, 1)))._replace(probabilities=lambda seen: jnp.ones((len(seen), 1)))
+        fitted = fit_policy(config, data, only, 0.9, key)
+        assert np.isnan(fitted.bellman_error)
+        assert np.isfinite(fitted.start_value).all()
 
     def test_held_out_trajectories_are_whole(self, random_world, key):
         data, *_ = random_world
@@ -292,14 +301,14 @@ class TestFit:
         data, target, *_ = random_world
         config = FQEConfig(steps=2000, target_interval=50)
         fitted = fit_policy(config, data, tabular(target), 0.99, key)
-        more = fit_policy(dataclasses.replace(config, target_interval=1), data, tabular(target), 0.99, key)
+        more = fit_policy(FQEConfig(), data, tabular(target), 0.99, key)
         assert not fitted.converged
-        left = abs(float(more.start_value[-1] - fitted.start_value[-1]))
-        assert fitted.remainder == pytest.approx(left, rel=0.2)
+        assert fitted.remainder == pytest.approx(float(more.start_value[-1] - fitted.start_value[-1]), rel=0.1)
 
-    def test_no_held_out_trajectories_no_bellman_error(self, chain_log, key):
-        config = dataclasses.replace(QUICK, held_out=0.0, steps=5)
-        assert np.isnan(fit_policy(config, chain_log, tabular(SWITCH), 0.9, key).bellman_error)
+    def test_values_that_were_never_let_move_are_not_converged(self, chain_log, key):
+        slow = fit_policy(dataclasses.replace(QUICK, learning_rate=1e-7), chain_log, tabular(SWITCH), 0.9, key)
+        assert slow.drift < 1e-3
+        assert not slow.converged
 
     def test_select_reports_all_and_takes_the_lowest_error(self, chain_log, key):
         configs = [dataclasses.replace(QUICK, learning_rate=rate) for rate in (1e-6, 1e-2, 1e-5)]
@@ -369,10 +378,10 @@ def grid() -> Tabular:
 
 
 def gaussian_log() -> LoggedData:
-    """States and actions independent and standard normal, reward the action, ten steps to the time limit."""
+    """States N(0, 1) and actions N(0, 1.5²), all independent; reward the action; ten steps to the time limit."""
     rng = np.random.default_rng(0)
-    state, action = rng.normal(size=(300, 11, 1)), rng.normal(size=(300, 10, 1))
-    truncated = np.zeros((300, 10), bool)
+    state, action = rng.normal(size=(1500, 11, 1)), 1.5 * rng.normal(size=(1500, 10, 1))
+    truncated = np.zeros((1500, 10), bool)
     truncated[:, -1] = True
     fields = {"action": action, "reward": action[..., 0], "truncated": truncated}
     return LoggedData.from_arrays(observation=state[:, :-1], final_observation=state[:, -1], **fields)

@@ -112,6 +112,7 @@ def _print(found: "Evaluation") -> None:
         print_table(table)
         if kind in found.best_without:
             print(f"skill is against the best without Ξ, here: {found.best_without[kind]}")
+    _print_policies(found)
     print()
     if found.shuffled_with is not None:
         print(f"Ξ shuffled: mean error with the assessment returns of {found.shuffled_with}")
@@ -119,6 +120,22 @@ def _print(found: "Evaluation") -> None:
         print(f"† {found.passive.run}: other policies (β = 0), each against its own truth and its own best without Ξ")
     for note in found.notes:
         print(f"note: {note}")
+
+
+def _print_policies(found: "Evaluation") -> None:
+    """How well each predictor tells the seeds' policies apart."""
+    if not found.policies:
+        return
+    title = f"over the {len(found.seeds)} policies: their values at start states"
+    head = ("predictor", "MAE", "RMSE", "Spearman", "Kendall", "regret@1", "rank violation")
+    table = Table(*head, box=None, title=title, title_justify="left", title_style="bold")
+    for name, one in found.policies.items():
+        cells = [one.mean_absolute_error, one.root_mean_squared_error, one.spearman, one.kendall, one.regret_at_k]
+        cells.append(one.mean_maximum_rank_violation)
+        table.add_row(name, *("—" if cell is None else f"{cell:.3f}" for cell in cells))
+    print()
+    print_table(table)
+    print("regret@1: what is lost by choosing the policy said to be best, as a share of the range of true values")
 
 
 def _print_returns(label: str, found: "Evaluation") -> None:

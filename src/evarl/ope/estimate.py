@@ -225,17 +225,13 @@ class _Parts:
         overall, state = evaluate(uniform)
         again = resample(state, resampled_shares(self.bootstrap_key, uniform, resamples))
         contribution = np.asarray(overall.contribution, np.float64)
-        intervals = {"bootstrap": percentile(np.asarray(again, np.float64), confidence)}
         notes: tuple[str, ...] = () if model is None else _convergence(model)
-        if count > 1:
-            intervals["t"] = student_t(contribution, confidence)
-        if value_range is not None and method in BOUNDED:
-            try:
-                for bound in (bernstein, hoeffding):
-                    interval = bound(contribution, *value_range, confidence)
-                    intervals[interval.method] = interval
-            except InputError as error:
-                notes = (*notes, f"no bound, since the range does not hold: {error}")
+        intervals: dict[str, Interval] = {}
+        if np.isfinite(contribution).all():
+            intervals, refused = self._intervals(method, contribution, again, value_range, confidence)
+            notes += refused
+        else:
+            notes += ("some weights are too large for 32 bits, so there is no interval; use a self-normalised form",)
         if isinstance(state, Blend) and state.weights[0] > 0.5:
             notes = (
                 *notes,
@@ -244,7 +240,7 @@ class _Parts:
         size, largest = float(overall.effective_sample_size), float(overall.largest_weight_share)
         if size < collapsed * count:
             what = f"effective sample size {size:.1f} of {count} trajectories, the largest with {largest:.0%} of the weight"
-            notes = (*notes, f"the weights have collapsed: {what}")
+            notes += (f"the weights have collapsed: {what}",)
         return Estimate(
             method=method,
             rule=rule,
@@ -258,6 +254,26 @@ class _Parts:
             converged=None if model is None else bool(model.fitted.converged),
             warnings=notes,
         )
+
+    def _intervals(
+        self,
+        method: Method,
+        contribution: np.ndarray,
+        resampled: Array,
+        value_range: tuple[float, float] | None,
+        confidence: float,
+    ) -> tuple[dict[str, Interval], tuple[str, ...]]:
+        """By name, and why some are missing."""
+        found = {"bootstrap": percentile(np.asarray(resampled, np.float64), confidence)}
+        if len(contribution) > 1:
+            found["t"] = student_t(contribution, confidence)
+        if value_range is None or method not in BOUNDED:
+            return found, ()
+        try:
+            bounds = [bound(contribution, *value_range, confidence) for bound in (bernstein, hoeffding)]
+        except InputError as error:
+            return found, (f"no bound, since the range does not hold: {error}",)
+        return found | {bound.method: bound for bound in bounds}, ()
 
     def _forms(self, method: Method) -> tuple[_OneShare, _ManyShares]:
         """A method as a function of the shares of trajectories."""

@@ -26,6 +26,8 @@ from evarl.worlds.world import Key
 
 TRACE = 20
 """Points of the training trace."""
+BLOCK = 4096
+"""Rows of the log at once, outside of training."""
 KEPT, LAST = 0.5, 0.02
 """The step size is constant for this share of the steps and then falls in a line to that share of itself."""
 
@@ -48,9 +50,9 @@ class FittedQ(struct.PyTreeNode):
     drift: Float[Array, ""]
     """How far the mean start value went in the last quarter of the steps."""
     remainder: Float[Array, ""]
-    """Where it would still go: the mean pull of the loss on the training transitions, times 1 / (1 − mean discount), the
-    number of backups it takes part in. At the minimum the pull is 0; this sees a value that is still on its way though the
-    step size no longer lets it move."""
+    """Where values would still go: the mean pull of the loss on the training transitions times 1 / (1 − mean discount), the
+    number of backups that a pull takes part in; and the pull on their deviations from their mean. At the minimum both are
+    0. They see values that are on their way still, though the step size no longer lets them move, or never did."""
     converged: Bool[Array, ""]
     """Whether both are below the tolerance times the spread of the values."""
 
@@ -79,8 +81,8 @@ class FittedQ(struct.PyTreeNode):
 def fit(config: FQEConfig, table: Table, target: Float[Array, "R ..."], key: Key) -> FittedQ:
     """Fit Q to one policy, given by what it does at each row: probabilities [R, A] or actions [R, S, D].
 
-    Pure, and one compiled program whatever the policy, the key, the step size and the number of steps. For many
-    policies at once: `jax.vmap(partial(fit, config, table))(targets, keys)`.
+    Pure, and one compiled program whatever the policy, the key, the number of steps and their size. For many policies
+    at once: `jax.vmap(partial(fit, config, table))(targets, keys)`.
     """
     config.validate()
     discrete = table.scales.action is None
@@ -93,11 +95,11 @@ def fit(config: FQEConfig, table: Table, target: Float[Array, "R ..."], key: Key
         target if discrete else table.scales.actions(target),
         key,
         jnp.int32(config.steps),
+        jnp.int32(config.target_interval),
         jnp.float32(config.learning_rate),
         jnp.float32(config.tolerance),
         sizes=(inputs, *config.hidden_sizes, target.shape[1] if discrete else 1),
         batch_size=config.batch_size,
-        interval=config.target_interval,
         huber=discrete and config.convention == "greedy-huber",
     )
 
@@ -136,54 +138,57 @@ class _Training(struct.PyTreeNode):
     position: Int[Array, ""]
     """In the shuffled training transitions, which are gone through again and again: a pass weighs all of them alike, where
     independent draws would add noise that the backups pile up."""
+    passes: Int[Array, ""]
+    """So far; each takes the next of the policy's draws."""
     loss: Float[Array, ""]
     """Sum since the last point of the trace."""
 
 
-@partial(jax.jit, static_argnames=("sizes", "batch_size", "interval", "huber"))
+@partial(jax.jit, static_argnames=("sizes", "batch_size", "huber"))
 def _fit(
     table: Table,
     target: Array,
     key: Key,
     steps: Int[Array, ""],
+    interval: Int[Array, ""],
     learning_rate: Float[Array, ""],
     tolerance: Float[Array, ""],
     *,
     sizes: tuple[int, ...],
     batch_size: int,
-    interval: int,
     huber: bool,
 ) -> FittedQ:
     """The whole of training: rounds of `interval` steps, each against the network as it was when the round began."""
     spread, count = table.scales.spread, len(table.training)
     bound = 1 / spread if huber else None  # Huber's threshold is 1 in raw units
     rounds = (steps + interval - 1) // interval
-    begin, shuffle, draw = jax.random.split(key, 3)
+    begin, shuffle = jax.random.split(key)
     shuffled = jax.random.permutation(shuffle, table.training)
     shuffled = jnp.concatenate([shuffled] * (1 + -(-batch_size // count)))  # so that a batch may begin at any of them
     optimizer = optax.scale_by_adam()
 
     def one_round(index: Array, state: _Training) -> _Training:
         before = state.parameters
-        many = (interval, batch_size)
-        draws = (
-            None if target.ndim == 2 else jax.random.randint(jax.random.fold_in(draw, index), many, 0, target.shape[1])
-        )
 
-        def one_step(number: Array, state: _Training) -> _Training:
+        def one_step(step: Array, state: _Training) -> _Training:
             row = jax.lax.dynamic_slice(shuffled, (state.position,), (batch_size,))
-            following = target[row + 1] if draws is None else target[row + 1, draws[number]][:, None]
+            following = target[row + 1]
+            if following.ndim == 3:
+                draw = state.passes % following.shape[1]
+                following = jax.lax.dynamic_slice_in_dim(following, draw, 1, axis=1)
             wanted = _backup(before, table, row, following)
             batch = table.features[row], table.action[row], wanted
             loss, gradient = jax.value_and_grad(_loss)(state.parameters, *batch, bound)
             with lenient_promotion():
-                step, optimizer_state = optimizer.update(gradient, state.optimizer)
-            rate = learning_rate * _schedule(index * interval + number, steps)
-            parameters = jax.tree.map(lambda leaf, change: leaf - rate * change, state.parameters, step)
-            position = (state.position + batch_size) % count
-            return _Training(parameters, optimizer_state, position, state.loss + loss)
+                change, optimizer_state = optimizer.update(gradient, state.optimizer)
+            rate = learning_rate * _schedule(step, steps)
+            parameters = jax.tree.map(lambda leaf, by: leaf - rate * by, state.parameters, change)
+            reached = state.position + batch_size
+            return _Training(
+                parameters, optimizer_state, reached % count, state.passes + reached // count, state.loss + loss
+            )
 
-        return jax.lax.fori_loop(0, jnp.minimum(interval, steps - index * interval), one_step, state)
+        return jax.lax.fori_loop(index * interval, jnp.minimum((index + 1) * interval, steps), one_step, state)
 
     def one_point(carry: tuple[_Training, Array], point: Array) -> tuple[tuple[_Training, Array], tuple[Array, Array]]:
         first, last = (-(-number * rounds // TRACE) for number in (point, point + 1))
@@ -195,24 +200,29 @@ def _fit(
 
     parameters = _initial(begin, sizes)
     with lenient_promotion():
-        fresh = _Training(parameters, optimizer.init(parameters), jnp.int32(0), jnp.zeros(()))
+        fresh = _Training(parameters, optimizer.init(parameters), jnp.int32(0), jnp.int32(0), jnp.zeros(()))
     points = jnp.arange(TRACE, dtype=jnp.int32)
     (state, _), (loss, start) = jax.lax.scan(one_point, (fresh, jnp.zeros(())), points)
-    errors = partial(_errors, state.parameters, table, target)
-    pull = errors(table.training)
-    pull = (pull if bound is None else jnp.clip(pull, -bound, bound)).mean()
+    error, value = _errors(state.parameters, table, target)
+    pull = error[:count] if bound is None else jnp.clip(error[:count], -bound, bound)
     drift = jnp.abs(start[-1] - start[-1 - TRACE // 4])
-    remainder = jnp.abs(pull) / (1 - table.discount[table.training].mean())
+    remainder = _remainder(pull, value[:count], table.discount[table.training].mean())
     return FittedQ(
         parameters=state.parameters,
         scales=table.scales,
-        bellman_error=spread * jnp.sqrt((errors(table.held_out) ** 2).mean()),
+        bellman_error=spread * jnp.sqrt((error[count:] ** 2).mean()),
         loss=loss * spread**2,
         start_value=table.scales.centre + spread * start,
         drift=spread * drift,
         remainder=spread * remainder,
         converged=jnp.maximum(drift, remainder) < tolerance,
     )
+
+
+def _remainder(pull: Float[Array, " K"], value: Float[Array, " K"], discount: Float[Array, ""]) -> Float[Array, ""]:
+    """|mean pull| / (1 − discount) + |cov(pull, Q)| / std(Q)."""
+    centred = value - value.mean()
+    return jnp.abs(pull.mean()) / (1 - discount) + jnp.abs((pull * centred).mean()) / (centred.std() + 1e-12)
 
 
 def _schedule(step: Int[Array, ""], steps: Int[Array, ""]) -> Float[Array, ""]:
@@ -225,15 +235,18 @@ def _backup(parameters: Layers, table: Table, row: Int[Array, " B"], following: 
     return table.reward[row] + table.discount[row] * _expected(parameters, table.features[row + 1], following)
 
 
-def _errors(parameters: Layers, table: Table, target: Array, chosen: Int[Array, " K"]) -> Float[Array, " K"]:
-    """Backup less value at the chosen rows, one block after the other: there may be millions."""
+def _errors(parameters: Layers, table: Table, target: Array) -> tuple[Float[Array, " K_H"], Float[Array, " K_H"]]:
+    """Backup less value, and value, of training and then held-out rows; block by block, since there may be millions."""
+    chosen = jnp.concatenate([table.training, table.held_out])
+    size = min(BLOCK, len(chosen))
+    padded = jnp.pad(chosen, (0, -len(chosen) % size)).reshape(-1, size)
 
-    def one(row: Array) -> Array:
-        rows = row[None]
-        wanted = _backup(parameters, table, rows, target[rows + 1])
-        return (wanted - _value(parameters, table.features[rows], table.action[rows]))[0]
+    def one_block(row: Int[Array, " B"]) -> tuple[Array, Array]:
+        value = _value(parameters, table.features[row], table.action[row])
+        return _backup(parameters, table, row, target[row + 1]) - value, value
 
-    return jax.lax.map(one, chosen, batch_size=min(4096, max(1, len(chosen))))
+    error, value = jax.lax.map(one_block, padded)
+    return error.reshape(-1)[: len(chosen)], value.reshape(-1)[: len(chosen)]
 
 
 def _loss(

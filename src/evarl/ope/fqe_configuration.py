@@ -28,7 +28,7 @@ class FQEConfig:
     """Values over the T steps of the longest trajectory: t / T is a feature, and nothing follows step T. When not set,
     values have no horizon, and a time limit or a cut is bootstrapped at the final observation."""
     action_samples: int = 8
-    """Continuous actions: draws of the policy for each observation, made once; each backup uses one of them."""
+    """Continuous actions: draws of the policy for each observation, made once; each backup uses one of them in turn."""
     held_out: float = 0.1
     """Share of the trajectories kept apart for the Bellman error; 0 keeps none and leaves that error undefined."""
     tolerance: float = 0.05

@@ -161,6 +161,8 @@ def target_actions(config: FQEConfig, data: LoggedData, policy: TargetPolicy, ke
         count = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
         if weights.ndim != 2 or weights.shape[1] < count:
             raise InputError(f"policy.probabilities: have shape {weights.shape}; want [B, A], A at least {count}")
+        if not ((weights >= 0).all() and jnp.allclose(weights.sum(axis=1), 1.0, atol=1e-3)):
+            raise InputError("policy.probabilities: are below 0 or do not sum to 1; want probabilities, not logarithms")
         greedy = jax.nn.one_hot(weights.argmax(axis=1), weights.shape[1], dtype=jnp.float32)
         return greedy if config.convention == "greedy-huber" else weights.astype(jnp.float32)
     if config.convention == "greedy-huber":

@@ -12,6 +12,7 @@ from jaxtyping import Array
 
 from evarl.errors import InputError
 from evarl.ope.configuration import LABELS, LogSettings
+from evarl.ope.metrics import PolicyMetrics, policy_metrics
 from evarl.report.logged import LoggedSeed, estimate_seed
 from evarl.report.scores import Estimate, Score, average, rank_correlation, root, score, skill
 from evarl.report.subjects import Starts, draw_starts, root_key
@@ -50,7 +51,7 @@ class SeedEvaluation:
     """Ξ of the single fresh assessment; empty without evaluator."""
     queries: dict[str, Queries]
     """By kind: start and visited."""
-    logged: LoggedSeed | None
+    logged: LoggedSeed | None = None
     """Estimates from the log, if they were asked for."""
 
 
@@ -91,6 +92,8 @@ class Evaluation:
     """Whose Ξ was shown instead, for `Ξ shuffled`."""
     seeds: list[SeedEvaluation]
     rows: list[Row]
+    policies: dict[str, PolicyMetrics]
+    """By predictor: how well it tells the policies of the seeds apart, by their means over start states."""
     best_without: dict[str, str]
     """The best predictor without Ξ, by kind of states: the yardstick of skill."""
     discounted: Estimate
@@ -165,6 +168,7 @@ def evaluate(
         shuffled_with=None if witness is None else witness.shuffled_with,
         seeds=found,
         rows=rows,
+        policies=_over_policies(found),
         best_without=best,
         discounted=found[0].discounted if one else average([seed.discounted.mean for seed in found]),
         undiscounted=found[0].undiscounted if one else average([seed.undiscounted.mean for seed in found]),
@@ -210,7 +214,8 @@ def _evaluate_seed(
         said[CRITIC] = np.asarray(run.value(jnp.asarray(observation), seed), np.float64)[None]
         for method, one in ({} if logged is None else logged.estimates).items():
             assert one.state_values is not None
-            said[LABELS[method]] = one.state_values[None, at]
+            if np.isfinite(one.state_values).all():  # weights beyond 32 bits, which a note tells of
+                said[LABELS[method]] = one.state_values[None, at]
         return {name: x[:, : len(truth.value)] for name, x in said.items()}
 
     found, first = {}, 0
@@ -248,7 +253,8 @@ def _rows(seeds: list[SeedEvaluation]) -> tuple[list[Row], dict[str, str]]:
     rows, best = [], {}
     for kind in seeds[0].queries:
         scores = [seed.queries[kind].scores for seed in seeds]
-        columns = {name: [one[name] for one in scores] for name in (*ORDER, *LABELS.values()) if name in scores[0]}
+        everywhere = [name for name in (*ORDER, *LABELS.values()) if all(name in one for one in scores)]
+        columns = {name: [one[name] for one in scores] for name in everywhere}
         without = {name: columns[name] for name in WITHOUT if name in columns}
         found = skill(columns[EVALUATOR], without) if EVALUATOR in columns else None
         if found is not None and found.best_without is not None:
@@ -271,6 +277,16 @@ def _rows(seeds: list[SeedEvaluation]) -> tuple[list[Row], dict[str, str]]:
                 )
             )
     return rows, best
+
+
+def _over_policies(seeds: list[SeedEvaluation]) -> dict[str, PolicyMetrics]:
+    """Each seed's final policy is one policy; a predictor says its value over μ_D."""
+    if len(seeds) < 2:
+        return {}
+    starts = [seed.queries[START] for seed in seeds]
+    true = np.array([one.truth.value.mean() for one in starts])
+    names = [name for name in (*ORDER, *LABELS.values()) if all(name in one.predictions for one in starts)]
+    return {name: policy_metrics(np.array([one.predictions[name].mean() for one in starts]), true) for name in names}
 
 
 def _notes(run: Run, starts: Starts, seeds: list[SeedEvaluation], rows: list[Row], best: dict[str, str]) -> list[str]:

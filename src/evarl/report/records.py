@@ -16,11 +16,12 @@ def evaluation_record(evaluation: Evaluation, points: bool) -> dict[str, Any]:
     plain = {
         field.name: getattr(evaluation, field.name)
         for field in dataclasses.fields(evaluation)
-        if field.name not in ("rows", "seeds", "passive", "discounted", "undiscounted")
+        if field.name not in ("rows", "seeds", "passive", "policies", "discounted", "undiscounted")
     }
     return plain | {
         "return_discounted": dataclasses.asdict(evaluation.discounted),
         "return_undiscounted": dataclasses.asdict(evaluation.undiscounted),
+        "policies": {name: dataclasses.asdict(one) for name, one in evaluation.policies.items()},
         "rows": [row_record(row) for row in evaluation.rows],
         "seeds": [_seed(seed, points) for seed in evaluation.seeds],
         "passive": None if evaluation.passive is None else evaluation_record(evaluation.passive, points),
