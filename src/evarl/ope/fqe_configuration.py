@@ -23,7 +23,8 @@ class FQEConfig:
     need about 3 / (1 − discount) backups, or as many as there are time steps."""
     convention: Literal["sound", "greedy-huber"] = "sound"
     """Back up the policy's expectation with squared loss and let only terminated steps end the value (sound), or do as
-    d3rlpy does on logs without time-outs: the greedy action, Huber loss, and time limits that end it (greedy-huber)."""
+    d3rlpy does on logs that mark terminals alone: the greedy action, Huber loss (squared for continuous actions), and time
+    limits that end the value (greedy-huber)."""
     time_feature: bool = False
     """Values over the T steps of the longest trajectory: t / T is a feature, and nothing follows step T. When not set,
     values have no horizon, and a time limit or a cut is bootstrapped at the final observation."""

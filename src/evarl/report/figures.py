@@ -18,7 +18,7 @@ STYLES = {
     PASSIVE: ("#009e73", "P"),
     LABELS["fqe"]: ("#d55e00", "<"),
     LABELS["pdis"]: ("#f0e442", ">"),
-    LABELS["dr"]: ("#000000", "x"),
+    LABELS["dr"]: ("#000000", "h"),
     EVALUATOR: ("#0072b2", "o"),
 }
 """Colour (Okabe and Ito's, told apart by all eyes) and marker, from the back to the front. Of the off-policy methods,
