@@ -22,7 +22,15 @@ BETAS = (0.005, 0.05, 0.5)
 FEW = 8
 """Deployment returns of each policy that the evaluator sees in the conditions *few*, out of 1 600."""
 
-MAIN = ("passive β=0", "critic β=0.05", "few passive β=0", "few critic β=0.05", "few printed β=0.01")
+MAIN = (
+    "passive β=0",
+    "critic β=0.05",
+    "ramped paired β=0.5",
+    "ramped paired β=1.5",
+    "few passive β=0",
+    "few critic β=0.05",
+    "few printed β=0.01",
+)
 """Conditions that get three times as many seeds as the others: the paper's protocol has 30."""
 
 QUERIES = {"critic": "visited", "printed": "visited", "paired": "start", "score": "start"}
@@ -46,6 +54,7 @@ def conditions(updates: int) -> dict[str, dict[str, Any]]:
     ramp = {"ramp": max(1, updates - navigation.evaluator.warmup), "beta": 0.5}
     named["ramped critic β=0.5"] = base | ramp | {"gradient": "critic"}
     named["ramped paired β=0.5"] = base | ramp | {"gradient": "paired", "queries": "start"}
+    named["ramped paired β=1.5"] = base | ramp | {"gradient": "paired", "queries": "start", "beta": 1.5}
     # here the critic must speak of the same value as the evaluator, which ends at the time limit
     agent = dataclasses.replace(navigation.agent, truncation="as-termination")
     frozen = base | {"evaluator_mode": "frozen", "gradient": "critic"}
