@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup demo test lint bench bench-ope clean
 
 setup: $(VENV)/installed
 
@@ -31,5 +31,18 @@ lint: setup
 bench: setup
 	$(RUN)/python -m benchmarks
 
+# d3rlpy lives apart from evarl. PyTorch's CPU build must be where pip looks (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); with
+# TORCH=torch pip takes what the default index has, which on Linux includes several GB of CUDA.
+D3RLPY := .venv-d3rlpy
+TORCH ?= torch==2.13.0+cpu
+
+bench-ope: setup $(D3RLPY)/installed
+	$(RUN)/python -m benchmarks.ope --d3rlpy $(D3RLPY)/bin/python
+
+$(D3RLPY)/installed:
+	$(PYTHON) -m venv $(D3RLPY)
+	$(D3RLPY)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' d3rlpy==2.8.1
+	@touch $@
+
 clean:
-	rm -rf $(VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(D3RLPY) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis

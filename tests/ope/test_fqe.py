@@ -127,7 +127,7 @@ class TestKnownAnswers:
         states = np.array([[-1.0], [0.0], [1.0]])
         fitted = fit_policy(FQEConfig(steps=5000), data, policy, 0.9, key)
         actions = np.full((3, 1, 1), 1.0) + states[:, None] / 2
-        np.testing.assert_allclose(fitted.v(states, actions), [9.5, 10.0, 10.5], rtol=0.01)
+        np.testing.assert_allclose(fitted.v(states, actions), [9.5, 10.0, 10.5], rtol=0.02)
         np.testing.assert_allclose(fitted.q(states, np.full((3, 1), 2.0)), np.full(3, 11.0), rtol=0.02)
         ends = fit_policy(dataclasses.replace(GREEDY, steps=5000), data, policy, 0.9, key)
         mean = 1 / (1 - 0.9 * 0.9)  # one of ten steps ends
@@ -136,7 +136,7 @@ class TestKnownAnswers:
     def test_gaussian_actions_over_ten_steps(self, key):
         config = FQEConfig(steps=5000, time_feature=True)
         fitted = fit_policy(config, gaussian_log(), gaussian_policy(1.0), 0.9, key)
-        assert fitted.start_value[-1] == pytest.approx((1 - 0.9**10) / 0.1, rel=0.01)
+        assert fitted.start_value[-1] == pytest.approx((1 - 0.9**10) / 0.1, rel=0.02)
 
 
 class TestMistakesOfOthers:
