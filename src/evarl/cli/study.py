@@ -52,7 +52,11 @@ def run(arguments: list[str]) -> None:
         return
     by_gradient = tables.read_results(command.results / "gradients")
     by_kind = tables.read_results(command.results / "held-out")
-    marks = {"gradients": tables.gradients_table(by_gradient), "held-out": tables.held_out_table(by_kind)}
+    marks = {
+        "gradients": tables.gradients_table(by_gradient),
+        "differences": tables.differences_table(by_gradient),
+        "held-out": tables.held_out_table(by_kind),
+    }
     tables.fill_page(command.page, marks)
     if command.readme.exists():
         tables.fill_page(command.readme, {"readme": tables.readme_table(by_gradient)})

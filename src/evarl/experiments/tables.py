@@ -6,6 +6,7 @@ from typing import Any
 
 from evarl.experiments.gradients import conditions
 from evarl.experiments.measure import summarise
+from evarl.stats import paired_difference
 from evarl.storage.files import write_atomically, write_bytes
 from evarl.truth.exact import best_return
 from evarl.worlds.navigation import Navigation
@@ -35,6 +36,31 @@ def gradients_table(results: dict[str, Any]) -> str:
             cells = [_cell(*numbers[column]) for column in columns.values()]
             lines.append(f"| {name} | {len(results[name]['seeds'])} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def differences_table(results: dict[str, Any]) -> str:
+    """Markdown: each condition less its own β = 0, seed by seed, with 95 % t intervals; bold where 0 is outside."""
+    lines = ["| condition | less | seeds | return | start MAE | visited MAE |", "| --- " * 6 + "|"]
+    for name in conditions(1):
+        baseline = _baseline(name)
+        if name == baseline or name not in results or baseline not in results:
+            continue
+        one, other = ({row["seed"]: row for row in results[key]["seeds"]} for key in (name, baseline))
+        seeds = sorted(one.keys() & other.keys())
+        cells = []
+        for column in ("true_return", "start_mae", "visited_mae"):
+            found = paired_difference([one[s][column] for s in seeds], [other[s][column] for s in seeds])
+            clear = "**" if found.t.low * found.t.high > 0 else ""
+            cells.append(f"{clear}{found.mean:+.3f}{clear} ({found.t.low:+.3f} to {found.t.high:+.3f})")
+        lines.append(f"| {name} | {baseline} | {len(seeds)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _baseline(name: str) -> str:
+    """The condition without penalty that a condition is compared with."""
+    if name.startswith("frozen"):
+        return "frozen critic β=0.0"
+    return "few passive β=0" if name.startswith("few") else "passive β=0"
 
 
 def readme_table(results: dict[str, Any]) -> str:
@@ -79,7 +105,17 @@ def gradients_figure(results: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True)
-    kinds = ["passive", "critic", "printed", "paired", "score", "ramped critic", "ramped paired", "frozen critic"]
+    kinds = [
+        "passive",
+        "critic",
+        "printed",
+        "paired",
+        "score",
+        "ramped paired",
+        "few passive",
+        "few printed",
+        "frozen critic",
+    ]
     best = best_return(Navigation())
     for panel, column, label in ((panels[0], "start_mae", "start state"), (panels[1], "visited_mae", "visited states")):
         for number, kind in enumerate(kinds):
