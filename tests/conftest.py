@@ -24,7 +24,6 @@ CHECKED = [
         "agents.a2c",
         "agents.ppo",
         "agents.networks",
-        "ope.doubly_robust",
         "ope.importance",
         "truth",
         "worlds.navigation",

@@ -13,7 +13,7 @@ from evarl.ope.rules import shares
 DISCOUNT, STEPS = 0.9, 5
 EXACT = np.array([1.27102392, 2.82407608])
 """V after 5 steps of the policy that switches with probability 0.3."""
-SMALL = ope.FQEConfig(hidden_sizes=(16,), steps=3000, target_interval=50, learning_rate=3e-3, time_feature=True)
+SMALL = ope.FQEConfig(hidden_sizes=(16,), steps=2500, target_interval=50, learning_rate=3e-3, time_feature=True)
 
 
 def one_hot(state):

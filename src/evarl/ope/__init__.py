@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evarl.ope.configuration import METHODS, LogSettings
     from evarl.ope.dataset import LoggedData
-    from evarl.ope.estimate import CollapsedWeights, Estimate, estimate
+    from evarl.ope.estimation import CollapsedWeights, Estimate, estimate
     from evarl.ope.fqe_configuration import FQEConfig
     from evarl.ope.intervals import Interval
     from evarl.ope.metrics import PolicyMetrics, policy_metrics
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "METHODS": "configuration",
-    "CollapsedWeights": "estimate",
-    "Estimate": "estimate",
+    "CollapsedWeights": "estimation",
+    "Estimate": "estimation",
     "FQEConfig": "fqe_configuration",
     "Interval": "intervals",
     "LogSettings": "configuration",
     "LoggedData": "dataset",
     "PolicyMetrics": "metrics",
     "TargetPolicy": "policy",
-    "estimate": "estimate",
+    "estimate": "estimation",
     "from_minari": "minari",
     "policy_metrics": "metrics",
 }
@@ -53,9 +53,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'evarl.ope' has no attribute '{name}'")
-    value = getattr(importlib.import_module(f"evarl.ope.{_HOMES[name]}"), name)
-    globals()[name] = value  # the function `estimate` has its module's name, which importing has just bound here
-    return value
+    return getattr(importlib.import_module(f"evarl.ope.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

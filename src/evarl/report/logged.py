@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from evarl.errors import InputError
 from evarl.ope.configuration import LogSettings, Method
-from evarl.ope.estimate import CollapsedWeights, Estimate, estimate
+from evarl.ope.estimation import CollapsedWeights, Estimate, estimate
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 
