@@ -8,14 +8,14 @@ import pytest
 import evarl
 from evarl.cli.main import call
 
+SMALL = {"environments": 4, "steps": 60, "seeds": 2}
 FEW = ["--methods", "fqe", "pdis", "--fqe.steps", "200", "--fqe.hidden-sizes", "8", "--resamples", "50"]
 
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory):
     out = tmp_path_factory.mktemp("logged") / "run"
-    small = {"updates": 4, "environments": 4, "steps": 60, "seeds": 2}
-    return str(evarl.train("navigation", out=out, quiet=True, log_megabytes=5, **small).path)
+    return str(evarl.train("navigation", out=out, quiet=True, log_megabytes=5, updates=4, **SMALL).path)
 
 
 def test_ope_of_every_seed(logged, capsys):
@@ -53,7 +53,7 @@ def test_evaluate_puts_them_beside_the_others(logged, capsys):
 
 def test_a_run_without_log_is_refused_in_one_line(tmp_path, capsys):
     out = str(tmp_path / "run")
-    evarl.train("navigation", out=out, quiet=True, updates=1, environments=2, steps=8)
+    evarl.train("navigation", out=out, quiet=True, updates=1, **SMALL)
     for command in (["ope", out], ["evaluate", out, "--ope"]):
         assert call(command) == 2
         assert (
