@@ -18,6 +18,7 @@ from evarl.ope.configuration import METHODS, Method, Rule
 from evarl.ope.dataset import LoggedData
 from evarl.ope.doubly_robust import Blend, doubly_robust, magic, resampled_doubly_robust, resampled_magic
 from evarl.ope.fqe_configuration import FQEConfig
+from evarl.ope.fqe_table import in_blocks
 from evarl.ope.importance import Estimate as Weighted
 from evarl.ope.importance import (
     per_decision,
@@ -27,7 +28,7 @@ from evarl.ope.importance import (
     trajectory_wise,
 )
 from evarl.ope.intervals import Interval, bernstein, hoeffding, percentile, student_t
-from evarl.ope.model import AlongTheLog, Convention, Model, in_blocks
+from evarl.ope.model import AlongTheLog, Convention, Model
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.rules import shares
 from evarl.worlds.world import Key
@@ -233,10 +234,7 @@ class _Parts:
         else:
             notes += ("some weights are too large for 32 bits, so there is no interval; use a self-normalised form",)
         if isinstance(state, Blend) and state.weights[0] > 0.5:
-            notes = (
-                *notes,
-                f"the model has {state.weights[0]:.0%} of the weight, and its own error is not in the s.e.",
-            )
+            notes += (f"the model has {state.weights[0]:.0%} of the weight, and its own error is not in the s.e.",)
         size, largest = float(overall.effective_sample_size), float(overall.largest_weight_share)
         if size < collapsed * count:
             what = f"effective sample size {size:.1f} of {count} trajectories, the largest with {largest:.0%} of the weight"
@@ -279,18 +277,18 @@ class _Parts:
         """A method as a function of the shares of trajectories."""
         log = (jnp.asarray(self.data.reward), self.log_ratio, jnp.asarray(self.data.mask))
         options: dict[str, Any] = {"clip": self.clip, "self_normalised": method in ("wis", "wpdis", "wdr")}
-        if method in ("tis", "wis"):
-            one, many = trajectory_wise, resampled_trajectory_wise
-            return _plain(partial(one, *log, self.discount, **options), partial(many, *log, self.discount, **options))
-        if method in ("pdis", "wpdis"):
-            one, many = per_decision, resampled_per_decision
+        if method not in WITH_MODEL:
+            whole = method in ("tis", "wis")
+            one, many = (
+                (trajectory_wise, resampled_trajectory_wise) if whole else (per_decision, resampled_per_decision)
+            )
             return _plain(partial(one, *log, self.discount, **options), partial(many, *log, self.discount, **options))
         said = self.along_the_log
         arguments: tuple[Any, ...] = (*log, said.q, said.v, self.discount)
         options["last_value"] = said.last_value
         if method != "magic":
-            one, many = doubly_robust, resampled_doubly_robust
-            return _plain(partial(one, *arguments, **options), partial(many, *arguments, **options))
+            again = partial(resampled_doubly_robust, *arguments, **options)
+            return _plain(partial(doubly_robust, *arguments, **options), again)
         options.pop("self_normalised")
         blend: Any = partial(magic, self.bootstrap_key, *arguments, **options)
 
@@ -300,8 +298,8 @@ class _Parts:
             found: Blend = blend(share=share)
             return found.estimate, found
 
-        again: Any = resampled_magic
-        return blended, lambda found, shares: again(found, *arguments, shares, **options)
+        anew: Any = resampled_magic
+        return blended, lambda found, shares: anew(found, *arguments, shares, **options)
 
 
 def _plain(one: Callable[[Array], Weighted], many: Callable[[Array], Array]) -> tuple[_OneShare, _ManyShares]:

@@ -153,29 +153,38 @@ def target_actions(config: FQEConfig, data: LoggedData, policy: TargetPolicy, ke
     Discrete actions: probabilities [R, A]; under greedy-huber, 1 for the likeliest. Continuous ones: draws [R, S, D]; under
     greedy-huber the mode alone, [R, 1, D].
     """
-    observation = row_observations(data)
+    return actions_at(config, data, policy, row_observations(data), key)
+
+
+def actions_at(
+    config: FQEConfig, data: LoggedData, policy: TargetPolicy, observation: np.ndarray, key: Key
+) -> Float[Array, "B ..."]:
+    """What the policy does at a batch of observations, in the form of `target_actions`."""
+
+    def ask(function: Callable[[Array], Array]) -> np.ndarray:
+        return in_blocks(lambda at: function(jnp.asarray(observation[at])), len(observation))
+
+    greedy = config.convention == "greedy-huber"
     if data.discrete:
         if policy.probabilities is None:
             raise InputError("policy.probabilities: are missing; the logged actions are discrete")
-        weights = _in_chunks(policy.probabilities, observation)
+        weights = ask(policy.probabilities)
         count = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
         if weights.ndim != 2 or weights.shape[1] < count:
             raise InputError(f"policy.probabilities: have shape {weights.shape}; want [B, A], A at least {count}")
-        if not ((weights >= 0).all() and jnp.allclose(weights.sum(axis=1), 1.0, atol=1e-3)):
+        if not ((weights >= 0).all() and np.allclose(weights.sum(axis=1), 1.0, atol=1e-3)):
             raise InputError("policy.probabilities: are below 0 or do not sum to 1; want probabilities, not logarithms")
-        greedy = jax.nn.one_hot(weights.argmax(axis=1), weights.shape[1], dtype=jnp.float32)
-        return greedy if config.convention == "greedy-huber" else weights.astype(jnp.float32)
-    if config.convention == "greedy-huber":
-        draws = [_in_chunks(policy.mode, observation)]
-    else:
-        keys = jax.random.split(key, config.action_samples)
-        draws = [_in_chunks(partial(policy.sample, one), observation) for one in keys]
-    return jnp.stack([draw.reshape(len(observation), -1) for draw in draws], axis=1).astype(jnp.float32)
+        if greedy:
+            return jax.nn.one_hot(weights.argmax(axis=1), weights.shape[1], dtype=jnp.float32)
+        return _single(weights)
+    keys = jax.random.split(key, config.action_samples)
+    draws = [ask(policy.mode)] if greedy else [ask(partial(policy.sample, one)) for one in keys]
+    return _single(np.stack([draw.reshape(len(observation), -1) for draw in draws], axis=1))
 
 
-def _in_chunks(function: Callable[[Array], Array], observation: np.ndarray) -> Array:
-    starts = range(0, len(observation), CHUNK)
-    return jnp.concatenate([jnp.asarray(function(jnp.asarray(observation[i : i + CHUNK]))) for i in starts])
+def in_blocks(function: Callable[[slice], Array], count: int) -> np.ndarray:
+    """Apply a function to a slice at a time, since observations may be large and are widened on the way."""
+    return np.concatenate([np.asarray(function(slice(i, min(i + CHUNK, count)))) for i in range(0, count, CHUNK)])
 
 
 def _standardised(raw: Float[Array, "*B F"], units: tuple[Array, Array]) -> Float[Array, "*B F"]:

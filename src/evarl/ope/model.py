@@ -1,6 +1,5 @@
 """Fitted Q evaluation of one policy on one log, and what it says: at states, along the log, and of itself when refitted."""
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -11,7 +10,7 @@ from jaxtyping import Array, Float
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe import FittedQ, fit
 from evarl.ope.fqe_configuration import FQEConfig
-from evarl.ope.fqe_table import prepare, row_observations, rows, target_actions
+from evarl.ope.fqe_table import actions_at, in_blocks, prepare, row_observations, rows, target_actions
 from evarl.ope.policy import TargetPolicy
 from evarl.worlds.world import Key
 
@@ -47,19 +46,9 @@ class Model:
 
     def at(self, states: np.ndarray, times: np.ndarray | None) -> Float[np.ndarray, " Q"]:
         """V at given states."""
-        seen = jnp.asarray(states)
-        greedy = self._config.convention == "greedy-huber"
-        if self._policy.probabilities is not None:
-            actions = self._policy.probabilities(seen)
-            if greedy:
-                actions = jax.nn.one_hot(actions.argmax(axis=1), actions.shape[1], dtype=jnp.float32)
-        elif greedy:
-            actions = self._policy.mode(seen).reshape(len(seen), 1, -1)
-        else:
-            keys = jax.random.split(self._query_key, self._config.action_samples)
-            actions = jnp.stack([self._policy.sample(key, seen).reshape(len(seen), -1) for key in keys], axis=1)
+        actions = actions_at(self._config, self._data, self._policy, states, self._query_key)
         clock = None if times is None else jnp.asarray(times, jnp.int32)
-        return np.asarray(self.fitted.v(seen, actions, clock), np.float64)
+        return np.asarray(self.fitted.v(jnp.asarray(states), actions, clock), np.float64)
 
     def along_the_log(self) -> AlongTheLog:
         """Q and V at every logged step."""
@@ -103,8 +92,3 @@ class Model:
 
     def _clock(self, step: np.ndarray) -> Array | None:
         return jnp.asarray(step, jnp.int32) if self._config.time_feature else None
-
-
-def in_blocks(function: Callable[[slice], Array], count: int, size: int = 16_384) -> np.ndarray:
-    """Apply a function to a slice at a time, since observations may be large and are widened on the way."""
-    return np.concatenate([np.asarray(function(slice(i, min(i + size, count)))) for i in range(0, count, size)])

@@ -31,7 +31,7 @@ class LogWriter:
         """The update at which the log begins."""
         self._folder = folder
         self._batches: list[Trajectory] = []
-        self._next = 0
+        self._next = self._bytes = 0
         for path, (begins, _) in _files(folder):
             if begins >= done:
                 path.unlink()  # made after the checkpoint that training goes on from, and about to be made again
@@ -40,7 +40,8 @@ class LogWriter:
         """Take in the batch of an update, [seeds, T, N, ...]."""
         self._batches.append(batch)
         self._next = update + 1
-        if sum(leaf.nbytes for leaf in jax.tree.leaves(self._batches)) > FLUSH_BYTES:
+        self._bytes += sum(leaf.nbytes for leaf in jax.tree.leaves(batch))
+        if self._bytes > FLUSH_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -51,7 +52,7 @@ class LogWriter:
         begins, ends = self._next - len(self._batches), self._next - 1
         fields = {name: getattr(stacked, name) for name in FIELDS}
         save_tree(self._folder / f"updates-{begins:09d}-{ends:09d}.safetensors", fields, {"kind": "log"})
-        self._batches = []
+        self._batches, self._bytes = [], 0
 
 
 def first_logged_update(learner: Learner, budget_megabytes: float) -> int:
