@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench bench-ope clean
+.PHONY: setup demo test lint bench bench-ope bench-peers-setup clean
 
 setup: $(VENV)/installed
 
@@ -44,5 +44,23 @@ $(D3RLPY)/installed:
 	$(D3RLPY)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' d3rlpy==2.8.1
 	@touch $@
 
+# What `make bench` can be compared with: Rejax and Brax beside the same JAX and Gymnax as here, and Stable-Baselines3.
+PEERS := .venv-peers
+SB3 := .venv-sb3
+
+bench-peers-setup: $(PEERS)/installed $(SB3)/installed
+
+$(PEERS)/installed: constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		rejax==0.1.3 distrax==0.1.9 chex==0.1.92 tfp-nightly==0.26.0.dev20261027 \
+		gymnax==1.0.1 brax==0.14.2 jax==0.10.2 flax==0.12.8 optax==0.2.8 six==1.17.0
+	@touch $@
+
+$(SB3)/installed:
+	$(PYTHON) -m venv $(SB3)
+	$(SB3)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' stable-baselines3==2.9.2 gymnasium==1.3.0
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(D3RLPY) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(D3RLPY) $(PEERS) $(SB3) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
