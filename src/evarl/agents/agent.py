@@ -16,7 +16,7 @@ from evarl.agents.networks import Actor, Critic
 from evarl.agents.normalisation import RewardScale, RunningStatistics
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.spaces import Box, Space
-from evarl.worlds.world import Key
+from evarl.worlds.world import Key, flat_features
 
 Parameters = Any
 
@@ -72,9 +72,8 @@ class Agent:
         )
 
     def features(self, policy: PolicyState, observation: Array) -> Float[Array, "*batch features"]:
-        """Flattened, and standardised where the configuration asks for it. Small dtypes are widened only here."""
-        lead = observation.shape[: observation.ndim - len(self.observation_space.shape)]
-        flat = observation.reshape(*lead, -1).astype(jnp.float32)
+        """Flattened, and standardised where the configuration asks for it."""
+        flat = flat_features(observation, len(self.observation_space.shape))
         statistics = policy.observation_statistics
         return flat if statistics is None else statistics.standardise(flat)
 

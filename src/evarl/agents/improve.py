@@ -1,13 +1,12 @@
 """From a batch of experience to a better agent: what A2C and PPO share."""
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evarl.agents import a2c, ppo
 from evarl.agents.agent import Agent, AgentState
 from evarl.agents.guidance import Guidance
 from evarl.agents.trajectory import Trajectory
-from evarl.worlds.world import Key
+from evarl.worlds.world import Key, flat_features
 
 Metrics = dict[str, Array]
 
@@ -28,8 +27,7 @@ def improve(
     state, metrics = algorithm(agent, state, key, trajectory, reward, guidance)
     statistics = state.policy.observation_statistics
     if statistics is not None:
-        lead = trajectory.reward.size
-        statistics = statistics.update(trajectory.observation.reshape(lead, -1).astype(jnp.float32))
+        statistics = statistics.update(flat_features(trajectory.observation, len(agent.observation_space.shape)))
         state = state.replace(policy=state.policy.replace(observation_statistics=statistics))
     return state, metrics
 

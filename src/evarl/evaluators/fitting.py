@@ -15,7 +15,7 @@ from evarl.evaluators.memory import Memory, Policy
 from evarl.evaluators.networks import make_network
 from evarl.worlds.spaces import Box
 from evarl.worlds.third_party import lenient_promotion
-from evarl.worlds.world import Key
+from evarl.worlds.world import Key, flat_features
 
 SLOWEST = 0.05
 """Weight of a new policy in the running scales, once there have been 1/SLOWEST; before that, all count alike."""
@@ -87,7 +87,7 @@ class Evaluator:
     def rescale(self, state: EvaluatorState, policy: Policy, index: Int[Array, ""]) -> EvaluatorState:
         """Let the running scales take in the newest policy."""
         rate = jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
-        flat = policy.observation.reshape(policy.observation.shape[0], -1).astype(jnp.float32)
+        flat = flat_features(policy.observation, len(self.observation_space.shape))
         seen = state.observation if self.observation_space.dtype == "bool" else state.observation.update(flat, rate)
         return state.replace(
             target=state.target.update(policy.target, rate),
@@ -126,7 +126,7 @@ class Evaluator:
 
     def _features(self, state: EvaluatorState, observation: Array) -> Float[Array, "B F"]:
         """Flattened; standardised unless they are flags."""
-        flat = observation.reshape(observation.shape[0], -1).astype(jnp.float32)
+        flat = flat_features(observation, len(self.observation_space.shape))
         if self.observation_space.dtype == "bool":
             return flat
         return (flat - state.observation.mean[None]) / state.observation.deviation()[None]

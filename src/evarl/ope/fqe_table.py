@@ -15,7 +15,7 @@ from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.policy import TargetPolicy
-from evarl.worlds.world import Key
+from evarl.worlds.world import Key, flat_features
 
 BOUND = 10.0
 """Standardised features are clipped here: a flag that is set once in a million rows would be 1000 deviations large."""
@@ -39,7 +39,7 @@ class Scales(struct.PyTreeNode):
 
     def features(self, observation: Array, time: Int[Array, " B"] | None = None) -> Float[Array, "B F"]:
         """Standardise a batch [B, ...] of raw observations, seen at these steps (0 when not given)."""
-        flat = jnp.asarray(observation).reshape(len(observation), -1).astype(jnp.float32)
+        flat = flat_features(jnp.asarray(observation), observation.ndim - 1)
         if self.horizon is not None:
             steps = jnp.zeros(len(flat)) if time is None else jnp.asarray(time).astype(jnp.float32)
             flat = jnp.concatenate([flat, steps[:, None] / self.horizon], axis=1)
