@@ -31,7 +31,7 @@ def replicate(tree: Any, devices: Sequence[jax.Device]) -> Any:
     return jax.tree.map(lambda leaf: jax.device_put(jax.numpy.stack([leaf] * len(devices)), sharding), tree)
 
 
-def between_epochs(answers: TextIO, steps: int) -> Iterator[None]:
+def between_epochs(answers: TextIO, steps: int) -> Iterator[Any]:
     """What to do at each call of `progress_fn`. The first epoch is compiled, the second tells how long it takes by itself."""
     began = time.perf_counter()
     yield

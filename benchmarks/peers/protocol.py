@@ -2,7 +2,8 @@
 
 A worker says `{"compile_seconds": …, "steps": …}` when it is ready, where steps are those of the environment in one
 repetition; for every line that it is sent it runs one repetition and says `{"seconds": …}`; at the end of its input it says
-`{"peak_gib": …}`. Standard library only: it is imported in the virtual environments of the peers.
+`{"peak_gib": …}`. It may say more in the first two. Standard library only: it is imported in the virtual environments of
+the peers.
 """
 
 import argparse
@@ -53,25 +54,34 @@ def take_stdout() -> TextIO:
     return answers
 
 
-def answer(answers: TextIO, **fields: float) -> None:
+def answer(answers: TextIO, **fields: Any) -> None:
     """One line."""
     print(json.dumps(fields), file=answers)
 
 
-def repetitions(answers: TextIO) -> Iterator[None]:
-    """One item for each line that arrives; a repetition lasts until the next item is asked for."""
+def repetitions(answers: TextIO) -> Iterator[dict[str, Any]]:
+    """One item for each line that arrives; a repetition lasts until the next item is asked for.
+
+    The item is a place for more than the seconds.
+    """
     for _ in sys.stdin:
+        more: dict[str, Any] = {}
         began = time.perf_counter()
-        yield
-        answer(answers, seconds=time.perf_counter() - began)
+        yield more
+        answer(answers, seconds=time.perf_counter() - began, **more)
     answer(answers, peak_gib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 
 
-def serve(build: Callable[[], tuple[Callable[[], None], int]]) -> None:
-    """Speak for a program. `build` compiles it and returns one repetition as a function, and the steps in it."""
+def serve(build: Callable[[], tuple[Any, ...]]) -> None:
+    """Speak for a program.
+
+    `build` compiles it and returns one repetition as a function (which may return more to say), the steps in it and, if
+    there is more to say of it, a dictionary.
+    """
     answers = take_stdout()
     began = time.perf_counter()
-    repeat, steps = build()
-    answer(answers, compile_seconds=time.perf_counter() - began, steps=steps)
-    for _ in repetitions(answers):
-        repeat()
+    repeat, steps, *details = build()
+    ready = {"compile_seconds": time.perf_counter() - began, "steps": steps}
+    answer(answers, **(ready | dict(*details)))
+    for more in repetitions(answers):
+        more.update(repeat() or {})

@@ -23,7 +23,8 @@ class Categorical(struct.PyTreeNode):
 
     def log_prob(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
         """Log p(a)."""
-        return jnp.take_along_axis(jax.nn.log_softmax(self.logits), action[..., None], axis=-1)[..., 0]
+        chosen = action[..., None] == jnp.arange(self.logits.shape[-1])  # a gather's gradient would be a scatter
+        return jnp.where(chosen, jax.nn.log_softmax(self.logits), 0.0).sum(axis=-1)
 
     def entropy(self) -> Float[Array, "*batch"]:
         """− Σ_a p(a) log p(a)."""
