@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench bench-ope bench-peers-setup clean
+.PHONY: setup demo test lint bench bench-ope bench-peers-setup bench-scaling clean
 
 setup: $(VENV)/installed
 
@@ -28,8 +28,12 @@ lint: setup
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
+# ARGS are handed on: make bench ARGS='--worlds navigation --no-peers'; ARGS=--help tells what there is.
 bench: setup
-	$(RUN)/python -m benchmarks
+	$(RUN)/python -m benchmarks $(ARGS)
+
+bench-scaling: setup
+	$(RUN)/python -m benchmarks.scaling $(ARGS)
 
 # d3rlpy lives apart from evarl. PyTorch's CPU build must be where pip looks (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); with
 # TORCH=torch pip takes what the default index has, which on Linux includes several GB of CUDA.

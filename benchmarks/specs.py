@@ -1,0 +1,59 @@
+"""What one of our workers is asked to run, as plain data that fits on a command line. No JAX."""
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from evarl.learning.configuration import TrainConfig
+from evarl.learning.presets import preset
+
+Kind = Literal["factored", "listing", "paired", "linear"]
+KINDS: tuple[Kind, ...] = ("factored", "listing", "paired", "linear")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A program of this package and its settings."""
+
+    program: str
+    """Which one; see `benchmarks.worker`."""
+    preset: str
+    world: str
+    updates: int = 1
+    """Policy updates (for `fqe`, gradient steps) in one repetition."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Settings that differ from the preset, by dotted name."""
+    states: int = 64
+    """Ground truth: states whose values are asked for,"""
+    rollouts: int = 16
+    """and rollouts from each."""
+    devices: int = 0
+    """Split the CPU into so many devices; 0 leaves it whole."""
+
+    def config(self) -> TrainConfig:
+        """The configuration of the run."""
+        return changed(dataclasses.replace(preset(self.preset), world=self.world), self.changes).resolved()
+
+    def command(self) -> tuple[str, ...]:
+        """How its worker is started."""
+        return (sys.executable, "-m", "benchmarks.worker", json.dumps(dataclasses.asdict(self)))
+
+
+def changed(config: Any, changes: dict[str, Any]) -> Any:
+    """A configuration with some fields changed, which may be fields of fields.
+
+    >>> changed(TrainConfig(), {"evaluator.network.width": 64}).evaluator.network.width
+    64
+    """
+    for name, value in changes.items():
+        outer, _, inner = name.partition(".")
+        new = changed(getattr(config, outer), {inner: value}) if inner else value
+        config = dataclasses.replace(config, **{outer: tuple(new) if isinstance(new, list) else new})
+    return config
+
+
+def aware(kind: Kind = "factored") -> dict[str, Any]:
+    """Changes that make training evaluation-aware, with a base policy of one update: it is not timed."""
+    return {"beta": 0.01, "evaluator.network.kind": kind, "assessment.base_updates": 1}
