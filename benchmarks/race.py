@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 Measured = dict[str, Any]
 """Of one program: what it says when it is ready, `seconds` of each repetition (and of each of its `parts`), `warmup_seconds`
 of the one before them, `cold_seconds` and `compile_seconds` without and with a cache of compiled programs, `updates`, and
-`peak_gib`. Or, if it broke down, `failed`: where to read why."""
+`peak_gib` (and `cold_peak_gib` of the process that filled the cache). Or, if it broke down, `failed`: where to read why."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,17 @@ class Worker:
         return peak
 
     def stop(self) -> None:
-        """End it whatever it does."""
+        """End it whatever it does, if it has not ended."""
         if self._process.poll() is None:
             self._process.terminate()
-            self._process.wait()
+        with contextlib.suppress(OSError), self._process:  # closes its pipes and waits
+            pass
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            self._process.wait()
+            self.stop()
             raise WorkerFailed(f"ended early; see {self._log.name}")
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -103,7 +104,7 @@ def race(title: str, tasks: Mapping[str, Task], repeats: int, logs: Path, cold: 
                     worker = Worker([*task.command, *keeping], log)
                     stack.callback(worker.stop)
                     found[name]["cold_seconds"] = worker.ready["compile_seconds"]
-                    worker.close()
+                    found[name]["cold_peak_gib"] = worker.close()
                 _say(f"{label}: compiles")
                 workers[name] = worker = Worker([*task.command, *keeping], log)
                 stack.callback(worker.stop)

@@ -101,16 +101,19 @@ def costs(worlds: Worlds) -> Sheet:
     """What is paid before the first step, and memory."""
     sheet = Sheet(
         "Seconds until a program is ready, without and with a cache of compiled programs (imports are not counted, the base "
-        "policy of an assessment is); what the compiler plans for, and the peak of the process, in GiB.",
-        ("world", "program", "first start", "cached", "plan", "peak"),
+        "policy of an assessment is). In GiB, what the compiler plans for, and the peak of the process, compilation included and "
+        "not.",
+        ("world", "program", "first start", "cached", "plan", "first peak", "cached peak"),
     )
     for world, found in worlds.items():
         for name in [name for name in found if not name.endswith(PARTS)]:
             one = found[name]
-            cold = one.get("cold_seconds")
-            times = (cold, one["compile_seconds"]) if cold is not None else (one["compile_seconds"], None)
-            memory = (optional(one.get("program_gib"), "{:.3f}".format), f"{one['peak_gib']:.2f}")
-            sheet.add(world, name, *(optional(time, "{:.1f}".format) for time in times), *memory)
+            first, cached = (one["compile_seconds"], one["peak_gib"]), (None, None)
+            if "cold_seconds" in one:
+                first, cached = (one["cold_seconds"], one["cold_peak_gib"]), first
+            starts = [optional(time, "{:.1f}".format) for time in (first[0], cached[0])]
+            peaks = [optional(peak, "{:.2f}".format) for peak in (first[1], cached[1])]
+            sheet.add(world, name, *starts, optional(one.get("program_gib"), "{:.3f}".format), *peaks)
     return sheet
 
 

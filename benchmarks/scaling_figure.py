@@ -28,7 +28,8 @@ def figure(sweeps: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:
     for panel in panels[len(drawn) :]:
         panel.set_axis_off()
     if handles:
-        picture.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
+        across = min(len(handles), max(1, columns))  # what fits below the panels
+        picture.legend(handles=handles, loc="outside lower center", ncols=across, fontsize=9, frameon=False)
     file = io.BytesIO()
     picture.savefig(file, format="png", dpi=150)
     return file.getvalue()
@@ -36,6 +37,8 @@ def figure(sweeps: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:
 
 def _panel(panel: Any, name: str, line: Mapping[str, np.ndarray]) -> list[Any]:
     """Time on the left, memory on the right."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
     size, (low, middle, high) = line["size"], line["milliseconds"]
     memory = panel.twinx()
     (time,) = panel.plot(size, middle, "o-", color=TIME, label="ms per update (left), with quartiles")
@@ -49,6 +52,9 @@ def _panel(panel: Any, name: str, line: Mapping[str, np.ndarray]) -> list[Any]:
         axis.set_yscale("log")
         axis.tick_params(axis="y", which="both", colors=colour, labelsize=8)
         _widen(axis)
+        steps = (1, 2, 5) if np.ptp(np.log10(axis.get_ylim())) < 2 else (1,)
+        axis.yaxis.set_major_locator(LogLocator(subs=steps))
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.set_xscale("log")
     panel.set_xticks(size, [f"{one:g}" for one in size], fontsize=8)
     panel.minorticks_off()
