@@ -66,7 +66,8 @@ def parts(spec: Spec) -> Program:
         def examine(given: Any, before: Any, index: Array) -> Any:
             assert isinstance(examiner, Examiner)
             policy, trajectory, showing = given
-            return examiner.examine(before[0], key, index, learner.agent, policy, trajectory, showing)
+            now = jax.random.fold_in(key, index)
+            return examiner.examine(before[0], now, index, learner.agent, policy, trajectory, showing)
 
         given = (policy, trajectory, showing)
         _, guidance, metrics = _zeros(lambda: examine(given, (state.examiner,), jnp.int32(first)))
