@@ -23,7 +23,7 @@ class Categorical(struct.PyTreeNode):
 
     def log_prob(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
         """Log p(a)."""
-        chosen = action[..., None] == jnp.arange(self.logits.shape[-1])  # a gather's gradient would be a scatter
+        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=bool)  # a gather's gradient would be a scatter
         return jnp.where(chosen, jax.nn.log_softmax(self.logits), 0.0).sum(axis=-1)
 
     def entropy(self) -> Float[Array, "*batch"]:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from evarl.agents.distributions import world_action
@@ -40,16 +41,30 @@ class Engine(Protocol):
 
 
 class CompiledEngine:
-    """JAX worlds: seeds are vmapped and updates looped inside one compiled program."""
+    """JAX worlds: updates are looped inside one compiled program, and the seeds, spread over the devices, vmapped."""
 
     def __init__(self, learner: Learner, seeds: int):
         self.learner = learner
         self._seeds = seeds
         template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
         self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), template)
-        program = jax.jit(self._advance, donate_argnums=0)
-        number = jax.ShapeDtypeStruct((), jnp.int32)
-        self._compiled = program.lower(self.template, number, number).compile()
+        mesh = Mesh(_devices_for(seeds), ("seeds",))
+        self._placement, everywhere = NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
+        program = self._advance
+        if mesh.size > 1:  # the devices have nothing to tell one another, so each runs its seeds to the end
+            by_seed, alike = PartitionSpec("seeds"), PartitionSpec()
+            program = jax.shard_map(
+                program,
+                mesh=mesh,
+                in_specs=(by_seed, alike, alike),
+                out_specs=(by_seed, PartitionSpec(None, "seeds")),
+                check_vma=False,
+            )
+        state = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement), self.template
+        )
+        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
+        self._compiled = jax.jit(program, donate_argnums=0).lower(state, number, number).compile()
 
     def memory(self) -> int:
         """Bytes the program needs, from the compiler's own plan of its buffers."""
@@ -65,7 +80,8 @@ class CompiledEngine:
 
     def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
         """Run at most CAPACITY updates; the given state is used up."""
-        state, metrics = self._compiled(state, jnp.asarray(first, jnp.int32), jnp.asarray(count, jnp.int32))
+        state = jax.device_put(state, self._placement)
+        state, metrics = self._compiled(state, np.int32(first), np.int32(count))
         return state, {name: np.asarray(x)[:count] for name, x in metrics.items()}
 
     def advance_logged(self, state: LearnerState, index: int) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
@@ -84,8 +100,15 @@ class CompiledEngine:
         return jax.jit(lambda state: jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], state))))
 
     def _advance(self, state: LearnerState, first: Array, count: Array) -> tuple[LearnerState, Metrics]:
-        """The number of the update is shared by all seeds, so what depends on it is decided once and not selected."""
-        update = jax.vmap(self.learner.update, in_axes=(0, None)) if self._seeds > 1 else self._update_one
+        """The number of the update is shared by all seeds, so what depends on it is decided once and not selected.
+
+        A single seed is not vmapped: products of batches of one matrix compile to slower code than plain ones. Its axis
+        is taken off before the loop and not inside it, where the whole state would be copied in every update.
+        """
+        alone = jax.tree.leaves(state)[0].shape[0] == 1
+        update = self.learner.update if alone else jax.vmap(self.learner.update, in_axes=(0, None))
+        if alone:
+            state = jax.tree.map(lambda leaf: leaf[0], state)
         shapes = jax.eval_shape(update, state, first)[1]
         rows = jax.tree.map(lambda x: jnp.zeros((CAPACITY, *x.shape), x.dtype), shapes)
 
@@ -94,12 +117,16 @@ class CompiledEngine:
             state, metrics = update(state, first + offset)
             return state, jax.tree.map(lambda table, row: table.at[offset].set(row), rows, metrics)
 
-        return jax.lax.fori_loop(0, count, body, (state, rows))
+        state, rows = jax.lax.fori_loop(0, count, body, (state, rows))
+        if alone:
+            state, rows = jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda row: row[:, None], rows)
+        return state, rows
 
-    def _update_one(self, state: LearnerState, index: Array) -> tuple[LearnerState, Metrics]:
-        """A single seed is not vmapped: products of batches of one matrix compile to slower code than plain ones."""
-        updated = self.learner.update(jax.tree.map(lambda leaf: leaf[0], state), index)
-        return jax.tree.map(lambda leaf: leaf[None], updated)
+
+def _devices_for(seeds: int) -> list[jax.Device]:
+    """As many devices as can take equally many seeds."""
+    devices = jax.local_devices()
+    return devices[: max(count for count in range(1, len(devices) + 1) if seeds % count == 0)]
 
 
 class HostEngine:
