@@ -34,7 +34,7 @@ def main(
         worlds: which worlds.
         repeats: interleaved repetitions of each program.
         peers: time other libraries too, as far as `make bench-peers-setup` has installed them.
-        evaluators: kinds of evaluators; by default all, in HalfCheetah `factored` alone.
+        evaluators: kinds of evaluators; by default all in navigation and Asterix, fewer elsewhere.
         parts: evaluators with which updates are also timed part by part (and plain A2C with them).
         cold: start each program twice, to know how long it compiles with and without a cache.
         tiny: a few environments and one update, to see that everything runs; the figures mean nothing.

@@ -10,7 +10,8 @@ from benchmarks.race import ROOT, Task
 from benchmarks.specs import KINDS, Kind, Spec, aware
 from evarl.learning.configuration import TrainConfig
 
-ALONE, A2C, PPO, PPO_ONCE, HOST = "environment only", "A2C", "PPO", "PPO, 1 epoch, 1 minibatch", "A2C, host"
+ALONE, ROLLOUTS = "environment only", "rollouts, no policy"
+A2C, PPO, PPO_ONCE, HOST = "A2C", "PPO", "PPO, 1 epoch, 1 minibatch", "A2C, host"
 TRUTH, FQE, IMPORTANCE = "ground truth", "fitted Q evaluation", "importance sampling"
 REJAX, BRAX, SB3 = "Rejax PPO", "Brax PPO", "Stable-Baselines3 A2C"
 PARTS = ", parts"
@@ -30,7 +31,7 @@ class Course:
     preset: str
     updates: int
     alone: int
-    """Of the environment only."""
+    """Of the environment only, and of rollouts without a policy."""
     slow: int
     """Of what is slow: the evaluators `listing` and `paired`, and worlds on the host."""
     peers: tuple[str, ...] = ()
@@ -47,15 +48,17 @@ class Course:
     """Gradient steps of fitted Q evaluation; 0 leaves off-policy evaluation out."""
 
 
-MINATAR = Course("minatar", updates=20, alone=40, slow=4, peers=(REJAX,), truth=(64, 16, 0))
-REACHER = Course("brax", updates=3, alone=6, slow=1, peers=(BRAX,), ppo=True, truth=(64, 4, 100))
+MINATAR = Course(
+    "minatar", updates=20, alone=40, slow=4, peers=(REJAX,), kinds=("factored", "listing"), truth=(64, 16, 0)
+)
+REACHER = Course("brax", updates=3, alone=6, slow=1, peers=(BRAX,), kinds=("factored",), ppo=True, truth=(64, 4, 100))
 COURSES = {
     "navigation": Course("navigation", updates=100, alone=800, slow=10, truth=(64, 64, 0), fqe=5000),
-    "gymnax/Asterix-MinAtar": dataclasses.replace(MINATAR, fqe=2000),
+    "gymnax/Asterix-MinAtar": dataclasses.replace(MINATAR, kinds=KINDS, fqe=2000),
     "gymnax/Freeway-MinAtar": MINATAR,
     "gymnax/SpaceInvaders-MinAtar": MINATAR,
     "brax/reacher": REACHER,
-    "brax/halfcheetah": dataclasses.replace(REACHER, updates=1, alone=1, kinds=("factored",), truth=(64, 4, 25)),
+    "brax/halfcheetah": dataclasses.replace(REACHER, updates=1, alone=1, truth=(64, 4, 25)),
     "gymnax/CartPole-v1": Course(
         "navigation",
         updates=4000,
@@ -88,6 +91,7 @@ def tasks(
         made[name] = Task(spec.command(), updates, cold)
 
     add(ALONE, "environment only", course.alone, {})
+    add(ROLLOUTS, "rollouts", course.alone, {})
     add(A2C, "training", course.updates, {})
     if course.ppo:
         add(PPO, "training", course.updates, {"agent.algorithm": "ppo"})

@@ -1,4 +1,4 @@
-"""What is timed above all: training as `evarl train` runs it, and the world alone."""
+"""What is timed above all: training as `evarl train` runs it, the world alone, and rollouts without a policy."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from benchmarks.specs import Spec
-from evarl.agents.distributions import action_size
+from evarl.agents.distributions import action_size, world_action
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, CompiledEngine
 from evarl.learning.learner import Learner, make_learner
@@ -18,7 +18,7 @@ from evarl.runs.assessments import build_assessment
 from evarl.runs.groups import engines
 from evarl.worlds.registry import make_world
 from evarl.worlds.spaces import Discrete
-from evarl.worlds.world import Key, World
+from evarl.worlds.world import Key, World, select
 
 
 class Program(NamedTuple):
@@ -62,35 +62,65 @@ def training(spec: Spec) -> Program:
 
 
 def environment_only(spec: Spec) -> Program:
-    """The rollouts of training with random actions in place of a policy: what the world alone costs.
+    """Steps with random actions, and a fresh start state at hand after each, as Gymnax and Brax do it themselves."""
+    config = spec.config()
+    world, draw = _random(config)
+
+    def step(states: WorldStates, key: Key) -> tuple[WorldStates, Array]:
+        act_key, step_key, reset_key = jax.random.split(key, 3)
+        keys = jax.random.split(step_key, config.environments)
+        step = jax.vmap(world.step)(keys, states.state, world_action(world.action_space, draw(act_key)))
+        fresh = begin(world, reset_key, config.environments)
+        onward = WorldStates(step.state, step.observation, states.label)
+        return jax.vmap(select)(step.terminated | step.truncated, fresh, onward), step.reward.sum()
+
+    return _looped(spec, world, step, spec.updates * config.steps)
+
+
+def rollouts(spec: Spec) -> Program:
+    """The rollouts of training, start states shared and drawn only when an episode ends, without a policy.
 
     Nothing is kept of a batch but the sum of its rewards, so the compiler drops the rest of it.
     """
     config = spec.config()
+    world, draw = _random(config)
+
+    def batch(states: WorldStates, key: Key) -> tuple[WorldStates, Array]:
+        act = lambda key, observation: (draw(key), jnp.zeros(config.environments))  # noqa: E731
+        states, trajectory = collect(world, act, states, key, config.steps, config.rollouts_per_start)
+        return states, trajectory.reward.sum()
+
+    return _looped(spec, world, batch, spec.updates)
+
+
+def _random(config: TrainConfig) -> tuple[World, Callable[[Key], Array]]:
+    """The world, and random actions for all its environments."""
     world = make_world(config.world, config.horizon, config.discount)
     assert isinstance(world, World)
-    space, environments, shared = world.action_space, config.environments, config.rollouts_per_start
+    space, environments = world.action_space, config.environments
+    if isinstance(space, Discrete):
+        return world, lambda key: jax.random.randint(key, (environments,), 0, space.n)
+    return world, lambda key: jax.random.normal(key, (environments, action_size(space)))
 
-    def act(key: Key, observation: Array) -> tuple[Array, Array]:
-        if isinstance(space, Discrete):
-            action = jax.random.randint(key, (environments,), 0, space.n)
-        else:
-            action = jax.random.normal(key, (environments, action_size(space)))
-        return action, jnp.zeros(environments)
 
-    def run(states: WorldStates, key: Key, updates: Array) -> tuple[WorldStates, Array]:
-        def one(index: Array, carry: tuple[WorldStates, Array]) -> tuple[WorldStates, Array]:
+def _looped(
+    spec: Spec, world: World, one: Callable[[WorldStates, Key], tuple[WorldStates, Array]], turns: int
+) -> Program:
+    """So many turns in one compiled loop; the states go on from one repetition to the next."""
+    config = spec.config()
+
+    def run(states: WorldStates, key: Key, turns: Array) -> tuple[WorldStates, Array]:
+        def turn(index: Array, carry: tuple[WorldStates, Array]) -> tuple[WorldStates, Array]:
             states, total = carry
-            key_now = jax.random.fold_in(key, index)
-            states, trajectory = collect(world, act, states, key_now, config.steps, shared)
-            return states, total + trajectory.reward.sum()
+            states, reward = one(states, jax.random.fold_in(key, index))
+            return states, total + reward
 
-        return jax.lax.fori_loop(0, updates, one, (states, jnp.zeros(())))
+        return jax.lax.fori_loop(0, turns, turn, (states, jnp.zeros(())))
 
-    key, updates = jax.random.PRNGKey(0), jnp.int32(spec.updates)
-    states = jax.jit(lambda key: begin(world, key, environments, shared))(key)
+    key, count = jax.random.PRNGKey(0), jnp.int32(turns)
+    states = jax.jit(lambda key: begin(world, key, config.environments, config.rollouts_per_start))(key)
     began = time.perf_counter()
-    compiled: Any = jax.jit(run, donate_argnums=0).lower(states, key, updates).compile()
+    compiled: Any = jax.jit(run, donate_argnums=0).lower(states, key, count).compile()
     plan = compiled.memory_analysis()
     kept = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
     details = {
@@ -100,6 +130,6 @@ def environment_only(spec: Spec) -> Program:
 
     def repeat() -> None:
         nonlocal states
-        states, _ = jax.block_until_ready(compiled(states, key, updates))
+        states, _ = jax.block_until_ready(compiled(states, key, count))
 
-    return Program(repeat, spec.updates * environments * config.steps, details)
+    return Program(repeat, spec.updates * config.environments * config.steps, details)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks.catalogue import A2C, ALONE, FQE, HOST, IMPORTANCE, PARTS, RIVALS, TRUTH
+from benchmarks.catalogue import A2C, ALONE, FQE, HOST, IMPORTANCE, PARTS, RIVALS, ROLLOUTS, TRUTH
 from benchmarks.race import Measured
 from benchmarks.tables import Sheet, optional, ratio, spread, thousands
 
@@ -41,7 +41,9 @@ def speeds(worlds: Worlds, repeats: int) -> Sheet:
             alone = spread(rates(one) / rates(found[ALONE]), ratio) if ALONE in found else ""
             plain = spread(rates(found[A2C]) / rates(one), ratio) if A2C in found else ""
             # on the host it is another world
-            ratios = {ALONE: ("", ""), A2C: (alone, ""), HOST: ("", "")}.get(name, (alone, plain))
+            ratios = {ALONE: ("", ""), ROLLOUTS: (alone, ""), A2C: (alone, ""), HOST: ("", "")}.get(
+                name, (alone, plain)
+            )
             sheet.add(world, name, spread(rates(one), thousands), *ratios)
     return sheet
 

@@ -31,6 +31,7 @@ def main() -> None:
         make_world(spec.world)
     build = {
         "environment only": programs.environment_only,
+        "rollouts": programs.rollouts,
         "training": programs.training,
         "parts": parts.parts,
         "ground truth": offline.ground_truth,

@@ -60,9 +60,7 @@ class CompiledEngine:
                 out_specs=(by_seed, PartitionSpec(None, "seeds")),
                 check_vma=False,
             )
-        state = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement), self.template
-        )
+        state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement), self.template)
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
         self._compiled = jax.jit(program, donate_argnums=0).lower(state, number, number).compile()
 

@@ -55,9 +55,11 @@ def collect(
         done = step.terminated | step.truncated
         onward = WorldStates(step.state, step.observation, jnp.full_like(resets, -1))
         final = record_final(final, truncations, step.truncated, step.observation)
+
         def reset(onward):
             fresh = WorldStates(*jax.vmap(world.reset)(_reset_keys(group_keys, resets)), resets + 1)
             return jax.vmap(select)(done, fresh, onward)
+
         following = jax.lax.cond(done.any(), reset, lambda o: o, onward)
         kept = (states.observation, action, log_prob, step.reward, step.terminated, step.truncated, states.label)
         counted = truncations + step.truncated.astype(jnp.int32), resets + done.astype(jnp.int32)
