@@ -56,11 +56,12 @@ def collect(
         onward = WorldStates(step.state, step.observation, jnp.full_like(resets, -1))
         final = record_final(final, truncations, step.truncated, step.observation)
 
-        def reset(onward):
+        def begin_anew(onward: WorldStates) -> WorldStates:
             fresh = WorldStates(*jax.vmap(world.reset)(_reset_keys(group_keys, resets)), resets + 1)
             return jax.vmap(select)(done, fresh, onward)
 
-        following = jax.lax.cond(done.any(), reset, lambda o: o, onward)
+        # start states are drawn only when some episode ended: in many worlds that costs as much as a step
+        following = jax.lax.cond(done.any(), begin_anew, lambda onward: onward, onward)
         kept = (states.observation, action, log_prob, step.reward, step.terminated, step.truncated, states.label)
         counted = truncations + step.truncated.astype(jnp.int32), resets + done.astype(jnp.int32)
         return (following, final, *counted), kept
