@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,11 @@ class CompiledEngine:
         plan: Any = self._compiled.memory_analysis()
         kept = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
         return int(kept + plan.temp_size_in_bytes)
+
+    def cost(self) -> dict[str, float]:
+        """Floating-point operations and bytes read and written, as the compiler counts them: a loop's body once."""
+        counted = cast(dict[str, float], self._compiled.cost_analysis())
+        return {"flops": counted["flops"], "bytes": counted["bytes accessed"]}
 
     def init(self, seeds: list[int]) -> LearnerState:
         """Seed by seed and stacked afterwards: batched orthogonal initialisation can hang on a CPU."""

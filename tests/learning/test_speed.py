@@ -1,0 +1,175 @@
+"""Speed, as far as it can be tested: what the compiled update does, and that no saving changed what it computes."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evarl import preset
+from evarl.agents.agent import Agent
+from evarl.agents.distributions import Categorical, world_action
+from evarl.agents.trajectory import Trajectory
+from evarl.assessment.assessment import Assessment
+from evarl.learning.engines import CompiledEngine
+from evarl.learning.learner import make_learner
+from evarl.rollouts.collect import WorldStates
+from evarl.rollouts.episodes import final_slots, record_final
+from evarl.worlds.world import select
+
+STORED = Path(__file__).parent / "compiled_cost.json"
+"""What the compiled updates cost when they were last looked at. After a change that is meant, put the new figures there."""
+
+TOLERANCE = 0.05
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["navigation", "minatar"])
+def test_the_compiled_update_costs_what_it_did(name):
+    """Seconds on a shared machine prove nothing; the compiler's count of operations and bytes does.
+
+    The program is that of `evarl train --beta`, at the paper's settings. More is a regression. Less is a reason to be
+    glad and to store the new figure, so that it stays.
+    """
+    config = dataclasses.replace(preset(name), beta=0.01).resolved()
+    world = make_learner(dataclasses.replace(config, beta=0.0, evaluator_mode="none")).world
+    starts = jax.vmap(world.initial)(jax.random.split(jax.random.PRNGKey(0), config.assessment.scenarios))
+    assessment = Assessment(world, starts, config.assessment.horizon)
+    found = CompiledEngine(make_learner(config, assessment), 1).cost()
+    stored = json.loads(STORED.read_text())[name]
+    for what, figure in found.items():
+        ratio = figure / stored[what]
+        assert abs(ratio - 1) < TOLERANCE, f"{name}: {what} {ratio:.3f} times what is stored; now {figure:.6g}"
+
+
+def plain_collect(world, act, states, key, steps, rollouts_per_start=1):
+    """What `evarl.rollouts.collect` computes, written without any saving: keys drawn step by step, a reset at each."""
+    environments = states.observation.shape[0]
+    step_key, reset_key = jax.random.split(key)
+    group = jnp.arange(environments) // rollouts_per_start
+    group_keys = jax.vmap(jax.random.fold_in, (None, 0))(reset_key, group)
+    final = jnp.zeros((final_slots(steps, world.horizon), *states.observation.shape), states.observation.dtype)
+    zeros = jnp.zeros(environments, jnp.int32)
+
+    def one_step(carry, key):
+        states, final, truncations, resets = carry
+        act_key, step_key = jax.random.split(key)
+        action, log_prob = act(act_key, states.observation)
+        keys = jax.random.split(step_key, environments)
+        step = jax.vmap(world.step)(keys, states.state, world_action(world.action_space, action))
+        done = step.terminated | step.truncated
+        reset = jax.vmap(world.reset)(jax.vmap(jax.random.fold_in)(group_keys, resets))
+        onward = WorldStates(step.state, step.observation, jnp.full_like(resets, -1))
+        following = jax.vmap(select)(done, WorldStates(*reset, resets + 1), onward)
+        final = record_final(final, truncations, step.truncated, step.observation)
+        kept = (states.observation, action, log_prob, step.reward, step.terminated, step.truncated, states.label)
+        counted = truncations + step.truncated.astype(jnp.int32), resets + done.astype(jnp.int32)
+        return (following, final, *counted), kept
+
+    (states, final, _, _), kept = jax.lax.scan(
+        one_step, (states, final, zeros, zeros), jax.random.split(step_key, steps)
+    )
+    label = jnp.where(states.label >= 0, states.label + steps, states.label)
+    return states.replace(label=label), Trajectory(*kept, final, states.observation)
+
+
+def plainly(monkeypatch):
+    """Replace every place where speed was bought by the obvious code."""
+
+    def gathered(self, action):
+        return jnp.take_along_axis(jax.nn.log_softmax(self.logits), action[..., None], axis=-1)[..., 0]
+
+    def step_by_step(apply):
+        return lambda self, parameters, x: (
+            jax.vmap(lambda row: apply(self, parameters, row))(x) if x.ndim == 3 else apply(self, parameters, x)
+        )
+
+    def converted(observation, axes):
+        return observation.reshape(*observation.shape[: observation.ndim - axes], -1).astype(jnp.float32)
+
+    monkeypatch.setattr("evarl.learning.learner.collect", plain_collect)
+    monkeypatch.setattr(Categorical, "log_prob", gathered)
+    monkeypatch.setattr(Agent, "apply_actor", step_by_step(Agent.apply_actor))
+    monkeypatch.setattr(Agent, "apply_critic", step_by_step(Agent.apply_critic))
+    monkeypatch.setattr("evarl.agents.agent.flat_features", converted)
+
+
+def small(name, world):
+    config = dataclasses.replace(preset(name), world=world, environments=8, steps=32, horizon=20, rollouts_per_start=2)
+    learner = make_learner(config)
+    return learner, jax.jit(learner.init)(jax.random.PRNGKey(0))
+
+
+def hundred_updates():
+    learner, state = small("navigation", "navigation")
+    return jax.device_get(jax.jit(lambda state: jax.lax.scan(learner.update, state, jnp.arange(100)))(state))
+
+
+@pytest.mark.timeout(300)
+def test_savings_change_nothing_but_the_order_of_sums(monkeypatch):
+    """To 1e-5 after 100 updates, beside a program without any of them."""
+    state, metrics = hundred_updates()
+    plainly(monkeypatch)
+    plain, plain_metrics = hundred_updates()
+    np.testing.assert_array_equal(metrics["episodes"], plain_metrics["episodes"])
+    np.testing.assert_allclose(metrics["return"], plain_metrics["return"], rtol=1e-5)
+    for leaf, wanted in zip(*(jax.tree.leaves(x.agent.policy) for x in (state, plain)), strict=True):
+        np.testing.assert_allclose(leaf, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.timeout(300)
+def test_each_update_of_flags_agrees():
+    """Where rewards are rare, Adam magnifies the last bit of small gradients, so each of 100 updates is made twice from
+    the state before it: the batches are the same, and the parameters agree to 1e-5.
+    """
+    learner, state = small("minatar", "gymnax/Freeway-MinAtar")
+
+    def twice(state, index):
+        ours, metrics = learner.update(state, index)
+        with pytest.MonkeyPatch.context() as patch:
+            plainly(patch)
+            plain, plain_metrics = learner.update(state, index)
+        gaps = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), ours.agent.policy, plain.agent.policy)
+        met = (ours.worlds.observation == plain.worlds.observation).all()
+        return ours, (jnp.stack(jax.tree.leaves(gaps)).max(), met, metrics["episodes"] == plain_metrics["episodes"])
+
+    gaps, met, episodes = jax.jit(lambda state: jax.lax.scan(twice, state, jnp.arange(100)))(state)[1]
+    assert met.all()
+    assert episodes.all()
+    assert 0 <= gaps.max() < 1e-5
+
+
+SPREAD = """
+import dataclasses, sys
+import jax, numpy as np
+from evarl import preset
+from evarl.learning.engines import CompiledEngine
+from evarl.learning.learner import make_learner
+
+config = dataclasses.replace(preset("navigation"), environments=4, steps=20)
+engine = CompiledEngine(make_learner(config), 4)
+state, metrics = engine.advance(engine.init([0, 1, 2, 3]), 0, 20)
+assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(state)} == {len(jax.devices())}
+np.savez(sys.argv[1], *jax.tree.leaves(jax.device_get(state)), **metrics)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_seeds_on_two_devices_get_the_numbers_of_one(tmp_path):
+    found = []
+    for devices in (1, 2):
+        flags = f"--xla_force_host_platform_device_count={devices}"
+        environment = os.environ | {"XLA_FLAGS": flags}
+        file = tmp_path / f"{devices}.npz"
+        subprocess.run([sys.executable, "-c", SPREAD, file], env=environment, check=True, timeout=200)
+        found.append(np.load(file))
+    one, two = found
+    assert one.files == two.files
+    for name in one.files:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-5, atol=1e-6, err_msg=name)
