@@ -53,23 +53,16 @@ def grid(count: int) -> str:
 
 
 SEEDS, ENVIRONMENTS, SCENARIOS, WIDTH = "seeds", "environments", "scenarios k", "evaluator width"
-POLICIES, TRANSITIONS, DEVICES = (
-    "remembered policies m",
-    "transitions per policy",
-    f"devices ({SEEDS_ON_DEVICES} seeds)",
-)
+POLICIES, DEVICES = "remembered policies m", f"devices ({SEEDS_ON_DEVICES} seeds)"
 
 SWEEPS = (
     Sweep(NAVIGATION, SEEDS, "seeds", (1, 2, 4, 8, 16, 30)),
-    Sweep(NAVIGATION, ENVIRONMENTS, "environments", (8, 16, 32, 64, 128)),
-    Sweep(NAVIGATION, SCENARIOS, "assessment.start_states", (4, 8, 16, 32, 64)),
-    Sweep(NAVIGATION, WIDTH, "evaluator.network.width", (8, 16, 32, 64, 128)),
-    Sweep(NAVIGATION, POLICIES, "evaluator.policies", (5, 10, 20, 40, 80)),
-    Sweep(NAVIGATION, TRANSITIONS, "evaluator.transitions", (100, 200, 400, 800, 1600)),
+    Sweep(NAVIGATION, ENVIRONMENTS, "environments", (8, 32, 128, 512)),
+    Sweep(NAVIGATION, SCENARIOS, "assessment.start_states", (4, 16, 64, 256)),
+    Sweep(NAVIGATION, WIDTH, "evaluator.network.width", (8, 32, 128)),
+    Sweep(NAVIGATION, POLICIES, "evaluator.policies", (5, 20, 80, 320)),
     Sweep(NAVIGATION, DEVICES, "devices", (1, 2, 4)),
-    Sweep(ASTERIX, ENVIRONMENTS, "environments", (16, 32, 64, 128, 256)),
-    Sweep(ASTERIX, SCENARIOS, "assessment.scenarios", (5, 10, 20, 40)),
-    Sweep(ASTERIX, WIDTH, "evaluator.network.width", (8, 16, 32, 64, 128)),
-    Sweep(ASTERIX, POLICIES, "evaluator.policies", (5, 10, 20, 40)),
-    Sweep(ASTERIX, TRANSITIONS, "evaluator.transitions", (400, 800, 1600, 3200, 6400)),
+    Sweep(ASTERIX, ENVIRONMENTS, "environments", (16, 64, 256)),
+    Sweep(ASTERIX, SCENARIOS, "assessment.scenarios", (5, 20)),
+    Sweep(ASTERIX, POLICIES, "evaluator.policies", (5, 20, 80)),
 )
