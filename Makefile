@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench bench-ope bench-peers-setup bench-scaling clean
+.PHONY: setup demo test lint bench bench-ope bench-peers-setup bench-scaling bench-page clean
 
 setup: $(VENV)/installed
 
@@ -34,6 +34,10 @@ bench: setup
 
 bench-scaling: setup
 	$(RUN)/python -m benchmarks.scaling $(ARGS)
+
+# Puts the tables in results/benchmarks into docs/performance.md.
+bench-page: setup
+	$(RUN)/python -m benchmarks.page
 
 # d3rlpy lives apart from evarl. PyTorch's CPU build must be where pip looks (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); with
 # TORCH=torch pip takes what the default index has, which on Linux includes several GB of CUDA.

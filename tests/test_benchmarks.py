@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from benchmarks.page import PAGE, marks
 from benchmarks.race import Task, race
 from benchmarks.report import sheets
 
@@ -39,3 +40,9 @@ def test_a_race_interleaves_repetitions_and_goes_on_without_those_that_fail(tmp_
     assert parts.rows[0][:3] == ("a world", "A2C", "100 (100–100)")
     assert [row[1] for row in costs.rows] == ["environment only", "A2C"]
     assert "| a world | A2C |" in speeds.markdown()
+
+
+def test_the_page_on_speed_holds_what_was_measured() -> None:
+    page = PAGE.read_text()
+    for name, tables in marks().items():
+        assert f"<!-- {name} -->\n{tables}\n<!-- end {name} -->" in page, f"{name}: run `make bench-page`"
