@@ -48,7 +48,7 @@ def test_the_compiled_update_costs_what_it_did(name):
         assert abs(ratio - 1) < TOLERANCE, f"{name}: {what} {ratio:.3f} times what is stored; now {figure:.6g}"
 
 
-def plain_collect(world, act, states, key, steps, rollouts_per_start=1):
+def plain_collect(world, act, states, key, steps, rollouts_per_start, noise):
     """What `evarl.rollouts.collect` computes, written without any saving: keys drawn step by step, a reset at each."""
     environments = states.observation.shape[0]
     step_key, reset_key = jax.random.split(key)
@@ -60,7 +60,7 @@ def plain_collect(world, act, states, key, steps, rollouts_per_start=1):
     def one_step(carry, key):
         states, final, truncations, resets = carry
         act_key, step_key = jax.random.split(key)
-        action, log_prob = act(act_key, states.observation)
+        action, log_prob = act(noise(act_key), states.observation)
         keys = jax.random.split(step_key, environments)
         step = jax.vmap(world.step)(keys, states.state, world_action(world.action_space, action))
         done = step.terminated | step.truncated

@@ -95,6 +95,14 @@ class Agent:
         action = distribution.sample(key)
         return action, distribution.log_prob(action)
 
+    def act_on(
+        self, policy: PolicyState, noise: Float[Array, "N actions"], observation: Array
+    ) -> tuple[Array, Float[Array, " N"]]:
+        """The same with noise that was drawn before, by `noise_for`: the action is the one that `act` draws."""
+        distribution = self.distribution(policy, observation)
+        action = distribution.perturbed(noise)
+        return action, distribution.log_prob(action)
+
     def value(self, policy: PolicyState, observation: Array) -> Float[Array, "*batch"]:
         """The critic's value in units of reward."""
         return self.apply_critic(policy.critic, self.features(policy, observation)) * policy.value_scale

@@ -19,7 +19,11 @@ class Categorical(struct.PyTreeNode):
 
     def sample(self, key: Key) -> Int[Array, "*batch"]:
         """Draw one action for each row."""
-        return jax.random.categorical(key, self.logits)
+        return self.perturbed(jax.random.gumbel(key, self.logits.shape))
+
+    def perturbed(self, noise: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
+        """The action that Gumbel noise makes of the logits: a draw."""
+        return jnp.argmax(self.logits + noise, axis=-1)
 
     def log_prob(self, action: Int[Array, "*batch"]) -> Float[Array, "*batch"]:
         """Log p(a)."""
@@ -44,7 +48,11 @@ class DiagonalGaussian(struct.PyTreeNode):
 
     def sample(self, key: Key) -> Float[Array, "*batch actions"]:
         """Draw one action for each row."""
-        return self.mean + jnp.exp(self.log_deviation) * jax.random.normal(key, self.mean.shape)
+        return self.perturbed(jax.random.normal(key, self.mean.shape))
+
+    def perturbed(self, noise: Float[Array, "*batch actions"]) -> Float[Array, "*batch actions"]:
+        """The action that standard normal noise makes of mean and deviation: a draw."""
+        return self.mean + jnp.exp(self.log_deviation) * noise
 
     def log_prob(self, action: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
         """Log density."""
@@ -79,6 +87,12 @@ def world_action(space: Space, action: Array) -> Array:
     lead = (1,) * (action.ndim - 1)
     clip, shift, scale = (jnp.asarray(x.reshape(*lead, -1)) for x in (limit, centre, reach))
     return (shift + scale * jnp.clip(action, -clip, clip)).reshape(*action.shape[:-1], *space.shape)
+
+
+def noise_for(space: Space, key: Key, rows: int) -> Float[Array, "rows actions"]:
+    """What `perturbed` wants, for a policy with these actions."""
+    shape = (rows, action_size(space))
+    return jax.random.gumbel(key, shape) if isinstance(space, Discrete) else jax.random.normal(key, shape)
 
 
 def action_size(space: Space) -> int:

@@ -9,6 +9,7 @@ from flax import struct
 from jaxtyping import Array, Int, UInt32
 
 from evarl.agents.agent import Agent, AgentState, make_agent
+from evarl.agents.distributions import noise_for
 from evarl.agents.improve import improve
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment, Showing
@@ -65,10 +66,10 @@ class Learner:
         assert isinstance(self.world, World)
         assert state.worlds is not None
         key, collect_key, learn_key = jax.random.split(state.key, 3)
-        shared = self.config.rollouts_per_start
-        worlds, trajectory = collect(
-            self.world, self._acting(state), state.worlds, collect_key, self.config.steps, shared
-        )
+        steps, shared, space = self.config.steps, self.config.rollouts_per_start, self.world.action_space
+        noise = lambda key: noise_for(space, key, self.config.environments)  # noqa: E731
+        act = lambda noise, observation: self.agent.act_on(state.agent.policy, noise, observation)  # noqa: E731
+        worlds, trajectory = collect(self.world, act, state.worlds, collect_key, steps, shared, noise)
         return state.replace(key=key, worlds=worlds), learn_key, trajectory
 
     def update(self, state: LearnerState, index: Int[Array, ""]) -> tuple[LearnerState, Metrics]:

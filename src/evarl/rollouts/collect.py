@@ -34,9 +34,18 @@ def begin(world: World, key: Key, environments: int, rollouts_per_start: int = 1
 
 
 def collect(
-    world: World, act: Act, states: WorldStates, key: Key, steps: int, rollouts_per_start: int = 1
+    world: World,
+    act: Act,
+    states: WorldStates,
+    key: Key,
+    steps: int,
+    rollouts_per_start: int = 1,
+    noise: Callable[[Key], Array] = lambda key: key,
 ) -> tuple[WorldStates, Trajectory]:
     """Let the policy act for `steps` steps in every environment; an episode that ends is followed by a fresh one.
+
+    With `noise`, `act` is given what that makes of its key. It is made for all steps before the first: one long vector is
+    drawn faster than many short ones.
 
     The j-th reset within a batch leads all environments of a group to the same start state: the reset key is repeated,
     the keys of the steps are not. So there are independent rollouts from one state at no extra cost.
@@ -47,10 +56,10 @@ def collect(
     final = jnp.zeros((final_slots(steps, world.horizon), *states.observation.shape), states.observation.dtype)
     Carry = tuple[WorldStates, Array, Int[Array, " N"], Int[Array, " N"]]
 
-    def one_step(carry: Carry, keys: tuple[Array, Array]) -> tuple[Carry, tuple[Array, ...]]:
+    def one_step(carry: Carry, drawn: tuple[Array, Array]) -> tuple[Carry, tuple[Array, ...]]:
         states, final, truncations, resets = carry
-        act_key, step_keys = keys
-        action, log_prob = act(act_key, states.observation)
+        act_noise, step_keys = drawn
+        action, log_prob = act(act_noise, states.observation)
         step = jax.vmap(world.step)(step_keys, states.state, world_action(world.action_space, action))
         done = step.terminated | step.truncated
         onward = WorldStates(step.state, step.observation, jnp.full_like(resets, -1))
@@ -67,10 +76,11 @@ def collect(
         return (following, final, *counted), kept
 
     zeros = jnp.zeros(environments, jnp.int32)
-    # all keys at once: one long vector is drawn faster than many short ones
     act_keys, step_keys = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.split(step_key, steps)), 1, 0)
     step_keys = jax.vmap(lambda key: jax.random.split(key, environments))(step_keys)
-    (states, final, _, _), kept = jax.lax.scan(one_step, (states, final, zeros, zeros), (act_keys, step_keys))
+    (states, final, _, _), kept = jax.lax.scan(
+        one_step, (states, final, zeros, zeros), (jax.vmap(noise)(act_keys), step_keys)
+    )
     # a start state drawn in this batch and begun in the next must not be taken for one that the next batch draws
     label = jnp.where(states.label >= 0, states.label + steps, states.label)
     return states.replace(label=label), Trajectory(*(*kept, final, states.observation))
