@@ -9,7 +9,7 @@ PAGE = ROOT / "docs" / "performance.md"
 
 def marks() -> dict[str, str]:
     """What belongs between which marks of the page."""
-    return {name: (RESULTS / f"{name}.md").read_text().strip() for name in ("bench", "scaling")}
+    return {file.stem: file.read_text().strip() for file in sorted(RESULTS.glob("*.md"))}
 
 
 if __name__ == "__main__":
