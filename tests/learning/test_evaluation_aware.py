@@ -55,7 +55,9 @@ def same_policies(one, other):
     return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in pairs)
 
 
-@pytest.mark.parametrize(("world", "algorithm"), [("navigation", "a2c"), ("navigation", "ppo"), ("space invaders", "a2c")])
+@pytest.mark.parametrize(
+    ("world", "algorithm"), [("navigation", "a2c"), ("navigation", "ppo"), ("space invaders", "a2c")]
+)
 def test_a_passive_evaluator_changes_no_bit_of_the_policy(world, algorithm, tmp_path):
     """β = 0 with an evaluator learnt beside the policy is ordinary training."""
     config = WORLDS[world]
