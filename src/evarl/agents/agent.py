@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from evarl.agents.advantages import generalised_advantages, next_values
 from evarl.agents.configuration import AgentConfig
-from evarl.agents.distributions import Distribution
+from evarl.agents.distributions import Distribution, noise_for
 from evarl.agents.networks import Actor, Critic
 from evarl.agents.normalisation import RewardScale, RunningStatistics
 from evarl.agents.trajectory import Trajectory
@@ -91,14 +91,13 @@ class Agent:
 
     def act(self, policy: PolicyState, key: Key, observation: Array) -> tuple[Array, Float[Array, "*batch"]]:
         """Draw an action; also its log-probability."""
-        distribution = self.distribution(policy, observation)
-        action = distribution.sample(key)
-        return action, distribution.log_prob(action)
+        batch = observation.shape[: observation.ndim - len(self.observation_space.shape)]
+        return self.act_on(policy, noise_for(self.action_space, key, batch), observation)
 
     def act_on(
-        self, policy: PolicyState, noise: Float[Array, "N actions"], observation: Array
-    ) -> tuple[Array, Float[Array, " N"]]:
-        """The same with noise that was drawn before, by `noise_for`: the action is the one that `act` draws."""
+        self, policy: PolicyState, noise: Float[Array, "*batch actions"], observation: Array
+    ) -> tuple[Array, Float[Array, "*batch"]]:
+        """The same with noise that was drawn before, by `noise_for`."""
         distribution = self.distribution(policy, observation)
         action = distribution.perturbed(noise)
         return action, distribution.log_prob(action)

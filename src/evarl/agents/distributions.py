@@ -19,7 +19,12 @@ class Categorical(struct.PyTreeNode):
 
     def sample(self, key: Key) -> Int[Array, "*batch"]:
         """Draw one action for each row."""
-        return self.perturbed(jax.random.gumbel(key, self.logits.shape))
+        return self.perturbed(self.noise(key, self.logits.shape))
+
+    @staticmethod
+    def noise(key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch actions"]:
+        """What `perturbed` wants."""
+        return jax.random.gumbel(key, shape)
 
     def perturbed(self, noise: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
         """The action that Gumbel noise makes of the logits: a draw."""
@@ -48,7 +53,12 @@ class DiagonalGaussian(struct.PyTreeNode):
 
     def sample(self, key: Key) -> Float[Array, "*batch actions"]:
         """Draw one action for each row."""
-        return self.perturbed(jax.random.normal(key, self.mean.shape))
+        return self.perturbed(self.noise(key, self.mean.shape))
+
+    @staticmethod
+    def noise(key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch actions"]:
+        """What `perturbed` wants."""
+        return jax.random.normal(key, shape)
 
     def perturbed(self, noise: Float[Array, "*batch actions"]) -> Float[Array, "*batch actions"]:
         """The action that standard normal noise makes of mean and deviation: a draw."""
@@ -89,10 +99,10 @@ def world_action(space: Space, action: Array) -> Array:
     return (shift + scale * jnp.clip(action, -clip, clip)).reshape(*action.shape[:-1], *space.shape)
 
 
-def noise_for(space: Space, key: Key, rows: int) -> Float[Array, "rows actions"]:
-    """What `perturbed` wants, for a policy with these actions."""
-    shape = (rows, action_size(space))
-    return jax.random.gumbel(key, shape) if isinstance(space, Discrete) else jax.random.normal(key, shape)
+def noise_for(space: Space, key: Key, batch: tuple[int, ...]) -> Float[Array, "*batch actions"]:
+    """What a policy with these actions is to be perturbed with, before its distribution is known."""
+    kind = Categorical if isinstance(space, Discrete) else DiagonalGaussian
+    return kind.noise(key, (*batch, action_size(space)))
 
 
 def action_size(space: Space) -> int:

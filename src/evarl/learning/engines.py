@@ -49,10 +49,10 @@ class CompiledEngine:
         template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
         self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), template)
         mesh = Mesh(_devices_for(seeds), ("seeds",))
-        self._placement, everywhere = NamedSharding(mesh, PartitionSpec("seeds")), NamedSharding(mesh, PartitionSpec())
+        by_seed, alike = PartitionSpec("seeds"), PartitionSpec()
+        self._placement = NamedSharding(mesh, by_seed)
         program = self._advance
         if mesh.size > 1:  # the devices have nothing to tell one another, so each runs its seeds to the end
-            by_seed, alike = PartitionSpec("seeds"), PartitionSpec()
             program = jax.shard_map(
                 program,
                 mesh=mesh,
@@ -61,14 +61,12 @@ class CompiledEngine:
                 check_vma=False,
             )
         state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement), self.template)
-        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
+        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, alike))
         self._compiled = jax.jit(program, donate_argnums=0).lower(state, number, number).compile()
 
     def memory(self) -> int:
         """Bytes the program needs, from the compiler's own plan of its buffers."""
-        plan: Any = self._compiled.memory_analysis()
-        kept = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
-        return int(kept + plan.temp_size_in_bytes)
+        return planned_bytes(self._compiled)
 
     def cost(self) -> dict[str, float]:
         """Floating-point operations and bytes read and written, as the compiler counts them: a loop's body once."""
@@ -124,6 +122,13 @@ class CompiledEngine:
         if alone:
             state, rows = jax.tree.map(lambda leaf: leaf[None], state), jax.tree.map(lambda row: row[:, None], rows)
         return state, rows
+
+
+def planned_bytes(compiled: Any) -> int:
+    """What a compiled program needs: arguments, results that do not take their place, and temporaries."""
+    plan = compiled.memory_analysis()
+    kept = plan.argument_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+    return int(kept + plan.temp_size_in_bytes)
 
 
 def _devices_for(seeds: int) -> list[jax.Device]:

@@ -13,12 +13,9 @@ summary.json                          how the run ended
 
 import datetime
 import fcntl
-import importlib.metadata
 import json
 import os
-import platform
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,10 +24,10 @@ from typing import Any
 
 from evarl.errors import FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences, from_dict
+from evarl.runs.provenance import commit, versions
 from evarl.storage.files import write_bytes
 
 FORMAT = 1
-PACKAGES = ("evarl", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax", "gymnasium")
 
 
 class RunDirectory:
@@ -106,8 +103,8 @@ def create(
         "config": config.to_dict(),
         "seed_groups": groups,
         "log_megabytes": log_megabytes,
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
-        "commit": _commit(),
+        "versions": versions(),
+        "commit": commit(),
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,25 +155,3 @@ def _label(group: list[int]) -> str:
 
 def _json(data: dict[str, Any]) -> bytes:
     return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    """The commit of the source tree this package runs from, marked when it has uncommitted changes; None elsewhere."""
-    here = Path(__file__).resolve().parent
-
-    def git(*arguments: str) -> str:
-        call = ["git", "-C", str(here), *arguments]
-        return subprocess.run(call, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", __file__)
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
