@@ -59,6 +59,21 @@ def test_ppo_with_one_pass_and_one_minibatch_is_a2c(space, key):
     assert min(jax.tree.leaves(moved)) > 1e-5, "every layer of the actor must have moved"
 
 
+@pytest.mark.parametrize("space", [Discrete(3), Box((2,), -1.0, 1.0)], ids=str)
+def test_what_acting_computed_already_changes_no_update(space, key):
+    """With the product of the actor's first layer handed over by the rollout, the update is the one without it."""
+    config = dataclasses.replace(PLAIN, normalise_observations=True, entropy_coefficient=0.1, hidden_sizes=(8, 5))
+    agent, state, trajectory = setup(config, space, key)
+    noise = jnp.zeros((STEPS, ENVIRONMENTS, 3 if isinstance(space, Discrete) else 2))
+    _, _, product = agent.act_to_learn(state.policy, noise, trajectory.observation)
+    plain, expected = improve(agent, state, key, trajectory)
+    reused, metrics = improve(agent, state, key, trajectory.replace(first_product=product))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), (plain, expected), (reused, metrics))
+    wrong, _ = improve(agent, state, key, trajectory.replace(first_product=product + 1.0))
+    moved = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max()), wrong.policy.actor, plain.policy.actor)
+    assert max(jax.tree.leaves(moved)) > 1e-5, "the product is used"
+
+
 def test_constant_shift_of_rewards_with_bandit_episodes_moves_only_the_critic(key):
     """With one-step episodes, adding a constant to rewards and values leaves the normalised advantages alone."""
     config = dataclasses.replace(PLAIN, normalise_advantages=True)

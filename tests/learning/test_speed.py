@@ -87,7 +87,7 @@ def plainly(monkeypatch):
         return jnp.take_along_axis(jax.nn.log_softmax(self.logits), action[..., None], axis=-1)[..., 0]
 
     def step_by_step(apply):
-        return lambda self, parameters, x: (
+        return lambda self, parameters, x, product=None: (
             jax.vmap(lambda row: apply(self, parameters, row))(x) if x.ndim == 3 else apply(self, parameters, x)
         )
 
@@ -96,6 +96,7 @@ def plainly(monkeypatch):
 
     monkeypatch.setattr("evarl.learning.learner.collect", plain_collect)
     monkeypatch.setattr(Categorical, "log_prob", gathered)
+    monkeypatch.setattr(Agent, "act_to_learn", Agent.act_on)
     monkeypatch.setattr(Agent, "apply_actor", step_by_step(Agent.apply_actor))
     monkeypatch.setattr(Agent, "apply_critic", step_by_step(Agent.apply_critic))
     monkeypatch.setattr("evarl.agents.agent.flat_features", converted)

@@ -36,7 +36,7 @@ def improve(
         weighted = guidance.weight * weighted + guidance.bonus / unit
 
     def actor_loss(actor: Parameters) -> tuple[Array, tuple[Array, Array]]:
-        distribution = agent.apply_actor(actor, features)
+        distribution = agent.apply_actor(actor, features, trajectory.first_product)
         loss = policy_gradient_loss(distribution.log_prob(trajectory.action), weighted)
         if guidance is not None:
             shown = agent.apply_actor(actor, agent.features(policy, guidance.observation))

@@ -1,7 +1,7 @@
 """An agent: two networks, two optimisers, and the plain data they learn."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,11 @@ from jaxtyping import Array, Float
 from evarl.agents.advantages import generalised_advantages, next_values
 from evarl.agents.configuration import AgentConfig
 from evarl.agents.distributions import Distribution, noise_for
-from evarl.agents.networks import Actor, Critic
+from evarl.agents.networks import Actor, Critic, Parameters, first_product
 from evarl.agents.normalisation import RewardScale, RunningStatistics
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.spaces import Box, Space
 from evarl.worlds.world import Key, flat_features
-
-Parameters = Any
 
 
 class PolicyState(struct.PyTreeNode):
@@ -81,9 +79,14 @@ class Agent:
         """π(· | observation)."""
         return self.apply_actor(policy.actor, self.features(policy, observation))
 
-    def apply_actor(self, actor: Parameters, features: Float[Array, "*batch features"]) -> Distribution:
-        """π(· | features) for given parameters."""
-        return cast(Distribution, self.actor.apply(actor, features))
+    def apply_actor(
+        self,
+        actor: Parameters,
+        features: Float[Array, "*batch features"],
+        product: Float[Array, "*batch width"] | None = None,
+    ) -> Distribution:
+        """π(· | features) for given parameters; `product` is their `first_product`, where it is known already."""
+        return cast(Distribution, self.actor.apply(actor, features, product))
 
     def apply_critic(self, critic: Parameters, features: Float[Array, "*batch features"]) -> Float[Array, "*batch"]:
         """The critic's output for given parameters, in its own units."""
@@ -98,9 +101,17 @@ class Agent:
         self, policy: PolicyState, noise: Float[Array, "*batch actions"], observation: Array
     ) -> tuple[Array, Float[Array, "*batch"]]:
         """The same with noise that was drawn before, by `noise_for`."""
-        distribution = self.distribution(policy, observation)
-        action = distribution.perturbed(noise)
-        return action, distribution.log_prob(action)
+        return _drawn(self.distribution(policy, observation), noise)
+
+    def act_to_learn(
+        self, policy: PolicyState, noise: Float[Array, "*batch actions"], observation: Array
+    ) -> tuple[Array, ...]:
+        """The same, and `Trajectory.first_product` if the one step of the next update starts from the very same product."""
+        if self.config.algorithm != "a2c":
+            return self.act_on(policy, noise, observation)
+        features = self.features(policy, observation)
+        product = first_product(policy.actor, features)
+        return *_drawn(self.apply_actor(policy.actor, features, product), noise), product
 
     def value(self, policy: PolicyState, observation: Array) -> Float[Array, "*batch"]:
         """The critic's value in units of reward."""
@@ -132,6 +143,11 @@ class Agent:
             gae_lambda=self.config.gae_lambda,
         )
         return value, advantages
+
+
+def _drawn(distribution: Distribution, noise: Float[Array, "*batch actions"]) -> tuple[Array, Float[Array, "*batch"]]:
+    action = distribution.perturbed(noise)
+    return action, distribution.log_prob(action)
 
 
 def make_agent(

@@ -23,6 +23,9 @@ class Trajectory(struct.PyTreeNode):
     """[K, N, ...] what was seen when the j-th truncated episode of an environment ran out of time."""
     last_observation: Array
     """[N, ...] what was seen where the batch was cut."""
+    first_product: Float[Array, "T N width"] | None = None
+    """The features times the first kernel of the actor, where it was kept for learning: on wide observations that product
+    is a good part of an update."""
 
     @property
     def done(self) -> Bool[Array, "T N"]:

@@ -45,7 +45,6 @@ class CompiledEngine:
 
     def __init__(self, learner: Learner, seeds: int):
         self.learner = learner
-        self._seeds = seeds
         template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
         self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), template)
         mesh = Mesh(_devices_for(seeds), ("seeds",))
@@ -90,15 +89,23 @@ class CompiledEngine:
 
         So the program that trains is the same with and without a log, and with it every number.
         """
-        trajectory = jax.device_get(self._collect(state))
+        trajectory = jax.device_get(self._collect(jax.device_put(state, self._placement)))
         return *self.advance(state, index, 1), trajectory
 
     @functools.cached_property
     def _collect(self) -> Callable[[LearnerState], Trajectory]:
-        one = lambda state: self.learner.collect(state)[2]  # noqa: E731
-        if self._seeds > 1:
-            return jax.jit(jax.vmap(one))
-        return jax.jit(lambda state: jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], state))))
+        """Seeds are spread and vmapped just as in training, so that the log has the very bits that were learnt from."""
+
+        def collect(state: LearnerState) -> Trajectory:
+            one = lambda state: self.learner.collect(state)[2]  # noqa: E731
+            if jax.tree.leaves(state)[0].shape[0] > 1:
+                return jax.vmap(one)(state)
+            return jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], state)))
+
+        mesh, by_seed = self._placement.mesh, self._placement.spec
+        if mesh.size > 1:
+            collect = jax.shard_map(collect, mesh=mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False)
+        return jax.jit(collect)
 
     def _advance(self, state: LearnerState, first: Array, count: Array) -> tuple[LearnerState, Metrics]:
         """The number of the update is shared by all seeds, so what depends on it is decided once and not selected.

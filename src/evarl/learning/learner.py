@@ -68,7 +68,7 @@ class Learner:
         key, collect_key, learn_key = jax.random.split(state.key, 3)
         steps, shared, space = self.config.steps, self.config.rollouts_per_start, self.world.action_space
         noise = lambda key: noise_for(space, key, (self.config.environments,))  # noqa: E731
-        act = lambda noise, observation: self.agent.act_on(state.agent.policy, noise, observation)  # noqa: E731
+        act = lambda noise, observation: self.agent.act_to_learn(state.agent.policy, noise, observation)  # noqa: E731
         worlds, trajectory = collect(self.world, act, state.worlds, collect_key, steps, shared, noise)
         return state.replace(key=key, worlds=worlds), learn_key, trajectory
 

@@ -12,8 +12,9 @@ from evarl.agents.trajectory import Trajectory
 from evarl.rollouts.episodes import final_slots, record_final
 from evarl.worlds.world import Key, World, WorldState, select
 
-Act = Callable[[Key, Array], tuple[Array, Array]]
-"""Maps a key and observations [N, ...] to actions [N, ...] and their log-probabilities [N]."""
+Act = Callable[[Key, Array], tuple[Array, ...]]
+"""Maps a key and observations [N, ...] to actions [N, ...] and their log-probabilities [N]; what else it returns is kept as
+the last fields of the trajectory."""
 
 
 class WorldStates(struct.PyTreeNode):
@@ -56,10 +57,10 @@ def collect(
     final = jnp.zeros((final_slots(steps, world.horizon), *states.observation.shape), states.observation.dtype)
     Carry = tuple[WorldStates, Array, Int[Array, " N"], Int[Array, " N"]]
 
-    def one_step(carry: Carry, drawn: tuple[Array, Array]) -> tuple[Carry, tuple[Array, ...]]:
+    def one_step(carry: Carry, drawn: tuple[Array, Array]) -> tuple[Carry, tuple[tuple[Array, ...], list[Array]]]:
         states, final, truncations, resets = carry
         act_noise, step_keys = drawn
-        action, log_prob = act(act_noise, states.observation)
+        action, log_prob, *more = act(act_noise, states.observation)
         step = jax.vmap(world.step)(step_keys, states.state, world_action(world.action_space, action))
         done = step.terminated | step.truncated
         onward = WorldStates(step.state, step.observation, jnp.full_like(resets, -1))
@@ -73,17 +74,17 @@ def collect(
         following = jax.lax.cond(done.any(), begin_anew, lambda onward: onward, onward)
         kept = (states.observation, action, log_prob, step.reward, step.terminated, step.truncated, states.label)
         counted = truncations + step.truncated.astype(jnp.int32), resets + done.astype(jnp.int32)
-        return (following, final, *counted), kept
+        return (following, final, *counted), (kept, more)
 
     zeros = jnp.zeros(environments, jnp.int32)
     act_keys, step_keys = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.split(step_key, steps)), 1, 0)
     step_keys = jax.vmap(lambda key: jax.random.split(key, environments))(step_keys)
-    (states, final, _, _), kept = jax.lax.scan(
+    (states, final, _, _), (kept, more) = jax.lax.scan(
         one_step, (states, final, zeros, zeros), (jax.vmap(noise)(act_keys), step_keys)
     )
     # a start state drawn in this batch and begun in the next must not be taken for one that the next batch draws
     label = jnp.where(states.label >= 0, states.label + steps, states.label)
-    return states.replace(label=label), Trajectory(*(*kept, final, states.observation))
+    return states.replace(label=label), Trajectory(*(*kept, final, states.observation, *more))
 
 
 def _group_keys(key: Key, environments: int, rollouts_per_start: int) -> Array:
