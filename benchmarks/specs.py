@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from evarl.learning.configuration import TrainConfig
+from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import preset
 
 Kind = Literal["factored", "listing", "paired", "linear"]
@@ -34,24 +34,11 @@ class Spec:
 
     def config(self) -> TrainConfig:
         """The configuration of the run."""
-        return changed(dataclasses.replace(preset(self.preset), world=self.world), self.changes).resolved()
+        return with_settings(dataclasses.replace(preset(self.preset), world=self.world), self.changes).resolved()
 
     def command(self) -> tuple[str, ...]:
         """How its worker is started."""
         return (sys.executable, "-m", "benchmarks.worker", json.dumps(dataclasses.asdict(self)))
-
-
-def changed(config: Any, changes: dict[str, Any]) -> Any:
-    """A configuration with some fields changed, which may be fields of fields.
-
-    >>> changed(TrainConfig(), {"evaluator.network.width": 64}).evaluator.network.width
-    64
-    """
-    for name, value in changes.items():
-        outer, _, inner = name.partition(".")
-        new = changed(getattr(config, outer), {inner: value}) if inner else value
-        config = dataclasses.replace(config, **{outer: tuple(new) if isinstance(new, list) else new})
-    return config
 
 
 def aware(kind: Kind = "factored") -> dict[str, Any]:

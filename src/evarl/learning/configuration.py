@@ -129,6 +129,19 @@ class TrainConfig:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:8]
 
 
+def with_settings(config: Any, changes: dict[str, Any]) -> Any:
+    """A configuration with some fields changed, which may be fields of fields.
+
+    >>> with_settings(TrainConfig(), {"evaluator.network.width": 64}).evaluator.network.width
+    64
+    """
+    for name, value in changes.items():
+        outer, _, inner = name.partition(".")
+        new = with_settings(getattr(config, outer), {inner: value}) if inner else value
+        config = dataclasses.replace(config, **{outer: tuple(new) if isinstance(new, list) else new})
+    return config
+
+
 def from_dict(kind: type, data: Any, path: str = "") -> Any:
     """Read a configuration dataclass back from plain data, refusing unknown, missing or ill-typed fields."""
     if not isinstance(data, dict):

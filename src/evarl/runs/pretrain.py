@@ -89,6 +89,19 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
     return evaluator, fit(jax.random.PRNGKey(seed), memory)
 
 
+def learnt_from(past: Past, evaluator: Evaluator, state: EvaluatorState) -> LearntEvaluator:
+    """A fitted evaluator with what it remembers of the policies it was fitted to, as runs keep their own."""
+    returns = past.policies.returns.reshape(-1, past.policies.returns.shape[-1])
+    return LearntEvaluator(
+        state=state,
+        scenarios=evaluator.scenarios,
+        remembered=jnp.asarray(returns),
+        lowest=jnp.asarray(returns.min(axis=0)),
+        highest=jnp.asarray(returns.max(axis=0)),
+        batch_mean=jnp.asarray(past.policies.target[:, -1].mean()),
+    )
+
+
 def pretrain(
     run: Run, *, out: str | Path | None = None, policies: int = 100, transitions: int = 512, steps: int = 5000
 ) -> Path:
@@ -110,15 +123,6 @@ def pretrain(
     assessment = run.assessment or build_assessment(config, print)
     past = remember(config, assessment, policies, transitions, run.seeds)
     evaluator, state = fit_to(past, config, list(range(len(run.seeds))), steps, run.seeds[0])
-    returns = past.policies.returns.reshape(-1, past.policies.returns.shape[-1])
-    learnt = LearntEvaluator(
-        state=state,
-        scenarios=evaluator.scenarios,
-        remembered=jnp.asarray(returns),
-        lowest=jnp.asarray(returns.min(axis=0)),
-        highest=jnp.asarray(returns.max(axis=0)),
-        batch_mean=jnp.asarray(past.policies.target[:, -1].mean()),
-    )
-    save_evaluator(path, learnt, config)
+    save_evaluator(path, learnt_from(past, evaluator, state), config)
     save_assessment(path.with_name(f"{path.stem}-{ASSESSMENT}"), assessment)
     return path

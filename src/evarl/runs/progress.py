@@ -16,7 +16,7 @@ class ProgressBar:
     def __init__(self, label: str, updates: int, quiet: bool):
         self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
         self._live = self._console.is_terminal and not quiet
-        self._label, self._updates, self._done = label, updates, 0
+        self._label, self.updates, self.done = label, updates, 0
         self._printed = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -42,18 +42,18 @@ class ProgressBar:
 
     def advance(self, updates: int, steps_per_second: float, mean_return: float) -> None:
         """Show that some updates were made."""
-        self._done += updates
+        self.done += updates
         speed, result = f"{steps_per_second:,.0f} steps/s", f"return {mean_return:.3g}"
-        self._progress.update(self._task, completed=self._done, speed=speed, result=result)
+        self._progress.update(self._task, completed=self.done, speed=speed, result=result)
         now = time.monotonic()
-        if not self._live and (now - self._printed > PLAIN_SECONDS or self._done == self._updates):
+        if not self._live and (now - self._printed > PLAIN_SECONDS or self.done == self.updates):
             self._printed = now
-            self._console.print(f"{self._label}: {self._done}/{self._updates} updates, {speed}, {result}", markup=False)
+            self._console.print(f"{self._label}: {self.done}/{self.updates} updates, {speed}, {result}", markup=False)
 
     def skip(self, updates: int) -> None:
         """Count updates that an earlier session made."""
-        self._done += updates
-        self._progress.update(self._task, completed=self._done)
+        self.done += updates
+        self._progress.update(self._task, completed=self.done)
 
     def say(self, message: str) -> None:
         """Print a line above the bar."""

@@ -1,6 +1,7 @@
-"""Of what code results are: versions of packages, and the commit. No JAX."""
+"""Of what code and machine results are: versions of packages, the commit, the processor. No JAX."""
 
 import importlib.metadata
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -26,6 +27,20 @@ def commit() -> str | None:
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def machine() -> dict[str, str | int | None]:
+    """What the numbers were computed on, as far as speed depends on it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"processor": _processor(), "cores": cores, "system": platform.system()}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _version(package: str) -> str | None:

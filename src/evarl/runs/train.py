@@ -5,7 +5,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ def train(
     memory_gib: float | None = None,
     seeds_per_program: int | None = None,
     log_megabytes: float = 0.0,
+    watch: Callable[[int, int], None] = lambda done, of: None,
     **changes: Any,
 ) -> Run:
     """Train a policy and keep the run in a directory.
@@ -70,6 +71,7 @@ def train(
         seeds_per_program: seeds that are vectorised together at the most; by default as many as fit into memory.
         log_megabytes: disk space for a log of deployment trajectories, for off-policy evaluation: the last updates, as
             many as fit. A resumed run keeps the budget it began with.
+        watch: told now and then how many updates are done, and of how many; those of one group of seeds after another.
         changes: fields of the configuration to change.
 
     >>> import evarl, tempfile
@@ -106,7 +108,7 @@ def train(
         fill = lambda folder: _keep_assessment(folder, assessment)  # noqa: E731
         kept = directory.create(path, settings, groups, fill, log_megabytes)
     first_engine = engine_for(len(kept.groups[0]))
-    session = _Session(kept, quiet, checkpoint_seconds, compile_seconds=time.monotonic() - began)
+    session = _Session(kept, quiet, checkpoint_seconds, watch, compile_seconds=time.monotonic() - began)
     with kept.locked(), session:
         for group in kept.groups:
             engine = first_engine if len(group) == len(kept.groups[0]) else engine_for(len(group))
@@ -154,10 +156,18 @@ def _default_path(config: TrainConfig, resume: bool) -> Path:
 class _Session:
     """One sitting of training: from the start, or a resume, to the end or an interruption."""
 
-    def __init__(self, kept: RunDirectory, quiet: bool, checkpoint_seconds: float, compile_seconds: float):
+    def __init__(
+        self,
+        kept: RunDirectory,
+        quiet: bool,
+        checkpoint_seconds: float,
+        watch: Callable[[int, int], None],
+        compile_seconds: float,
+    ):
         self.kept = kept
         self.config = kept.config
         self.checkpoint_seconds = checkpoint_seconds
+        self.watch = watch
         self.compile_seconds = compile_seconds
         self.metrics = MetricsTable.read(kept.metrics)
         self.progress = ProgressBar(self.config.world, self.config.updates * len(kept.groups), quiet)
@@ -277,6 +287,7 @@ class _Session:
         self.progress.advance(
             count, steps / seconds, float(finished[-seeds:].mean()) if finished.size else float("nan")
         )
+        self.watch(self.progress.done, self.progress.updates)
 
 
 @contextmanager

@@ -1,0 +1,78 @@
+"""Workers on this machine: a process for each job."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from evarl.reproduce.jobs import Job, Store
+from evarl.reproduce.schedule import Ended
+
+MOST = 4
+"""Workers by default, at the most: a compiled program keeps several cores busy by itself."""
+
+
+def default_workers() -> int:
+    """As many as there are cores, up to a few."""
+    return max(1, min(MOST, os.cpu_count() or 1))
+
+
+@dataclass
+class _Running:
+    job: Job
+    process: subprocess.Popen[bytes]
+
+
+class LocalWorkers:
+    """Up to `count` processes; what each of them prints goes to `output.txt` in the job's folder."""
+
+    def __init__(self, store: Store, count: int):
+        self._store, self._count = store, count
+        self._running: dict[str, _Running] = {}
+
+    def free(self) -> int:
+        """How many more can be begun."""
+        return self._count - len(self._running)
+
+    def begin(self, job: Job) -> None:
+        """Start a worker. It is in a session of its own, so that Ctrl-C reaches it through us, once."""
+        folder = self._store.work(job)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "output.txt").open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "evarl.reproduce.worker", str(self._store.folder)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(job.to_dict()).encode())
+        process.stdin.close()
+        self._running[job.name] = _Running(job, process)
+
+    def ended(self) -> dict[str, Ended]:
+        """Those whose process is gone."""
+        found = {}
+        for name, one in list(self._running.items()):
+            code = one.process.poll()
+            if code is not None:
+                del self._running[name]
+                found[name] = Ended(None if code == 0 else self._reason(one.job, code))
+        return found
+
+    def stop(self) -> None:
+        """Ask every worker to save and stop, and wait."""
+        for one in self._running.values():
+            one.process.send_signal(signal.SIGTERM)
+        for one in self._running.values():
+            one.process.wait()
+
+    def _reason(self, job: Job, code: int) -> str:
+        path = self._store.work(job) / "output.txt"
+        lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        if code < 0:
+            return f"the worker was killed by {signal.Signals(-code).name}; see {path}"
+        return f"{lines[-1] if lines else f'exit code {code}'} (see {path})"

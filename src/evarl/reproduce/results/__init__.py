@@ -1,0 +1,1 @@
+"""The paper's eight results, a module for each."""

@@ -1,0 +1,62 @@
+"""Does one job, in a process of its own: `python -m evarl.reproduce.worker FOLDER < JOB.json`."""
+
+import json
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from evarl.errors import EvarlError
+from evarl.reproduce.jobs import Job, Store
+from evarl.runs.provenance import commit, machine, versions
+
+FAILED, STOPPED = 2, 130
+
+
+def work(folder: str, data: dict[str, Any]) -> None:
+    """Do a job to its end, or to the next interruption: called again, it goes on. A finished job is left alone."""
+    store, job = Store(Path(folder)), Job.from_dict(data)
+    with store.taken(job) as sittings:
+        if store.finished(job):  # by a worker that was thought dead
+            return
+        from evarl.reproduce.tasks import TASKS  # imports JAX
+
+        began = time.monotonic()
+        result = TASKS[job.task](job, store)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        store.keep(
+            job,
+            {
+                "task": job.task,
+                "settings": job.settings,
+                "needs": {part: needed.name for part, needed in job.needs.items()},
+                "result": result,
+                "seconds": round(time.monotonic() - began, 1),
+                "sittings": sittings,
+                "peak_memory_gib": round(usage.ru_maxrss / 2**20, 2),
+                "machine": machine(),
+                "versions": versions(),
+                "commit": commit(),
+            },
+        )
+
+
+def main() -> None:
+    """Exit with 0 when the job is finished, 130 when it was stopped, and 2, with a line on standard error, if it failed."""
+    try:
+        work(sys.argv[1], json.load(sys.stdin))
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)
+    except EvarlError as error:
+        print(error, file=sys.stderr)
+        sys.exit(FAILED)
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    main()

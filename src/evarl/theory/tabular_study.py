@@ -1,0 +1,200 @@
+"""L and J against β on random tabular worlds with a fixed linear evaluator: one compiled program for all of them.
+
+From the paper: 5 states, 2 actions, γ = 0.9, μ uniform, s0 and s2 assessed, similarities fixed, a softmax policy trained
+on J − βL. As in its theory section the assessment shares the world's dynamics and the evaluator is told the exact values
+of the assessed states, V̂ = diag(F1)⁻¹F V, so that L moves with the policy on both sides of the difference.
+
+Where the paper is silent: transitions are uniform on the simplex (Dirichlet(1)) and rewards uniform in [0, 1], so that
+values lie between 0 and 10. Its similarities are in a picture that we do not have; ours are f(s_i, s_j) = 2^−|i−j|, an
+inner product of positive features for states on a line, the same in all trials. Logits start at 2 · N(0, 1), at the same
+policies for all β, and climb the exact gradient by Adam, each β by itself: nothing is warm-started.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+from evarl.errors import InputError
+from evarl.theory.linear import evaluator_weights, quadratic_form, similarity_matrix
+from evarl.theory.tabular_summary import summary
+
+STATES, ACTIONS, DISCOUNT = 5, 2, 0.9
+ASSESSED = (0, 2)
+BETAS = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+"""From where the penalty changes next to nothing to where return is a small matter, for rewards in [0, 1]."""
+SIMILARITY = 2.0 ** -np.abs(np.arange(STATES)[:, None] - np.arange(STATES)[None, :])
+"""[S, S], by default."""
+
+
+class Point(NamedTuple):
+    """What is known of N policies of one world."""
+
+    values: Float[Array, "S N"]
+    performance: Float[Array, " N"]
+    """J."""
+    loss: Float[Array, " N"]
+    """L."""
+    gradient: Float[Array, "S A N"]
+    """∂(J − βL)/∂logits."""
+
+
+def tabular_study(
+    trials: int,
+    betas: Sequence[float] = BETAS,
+    seed: int = 0,
+    restarts: int = 16,
+    steps: int = 500,
+    learning_rate: float = 0.2,
+    similarity: ArrayLike = SIMILARITY,
+) -> dict[str, Any]:
+    """Train every trial × β × restart to the end and say what became of L and J; plain data, described in `summary`.
+
+    Trial i is the same world with the same initial policies whatever the number of trials.
+    """
+    if trials < 2 or restarts < 1 or steps < 1:
+        raise InputError(f"trials, restarts, steps: {trials}, {restarts}, {steps}; want at least 2, 1 and 1")
+    if len(betas) < 2 or list(betas) != sorted(set(betas)) or betas[0] < 0:
+        raise InputError(f"betas: {list(betas)}; want at least two numbers ≥ 0 that increase")
+    start = np.full(STATES, 1 / STATES)
+    form = quadratic_form(evaluator_weights(similarity_matrix(similarity, ASSESSED)), start)
+    transitions, rewards = random_worlds(trials, seed)
+    logits = initial_logits(trials, restarts, seed)
+    # Float64 in here only: the rest of the program goes on in float32.
+    with jax.enable_x64(True):
+        arguments = (logits, transitions, rewards, form, start, np.asarray(betas, np.float64))
+        began = time.perf_counter()
+        program = jax.jit(_all_trials, static_argnums=(6, 7)).lower(*arguments, steps, learning_rate).compile()
+        compiled = time.perf_counter()
+        performance, loss = (np.asarray(x) for x in program(*arguments))
+        ended = time.perf_counter()
+    return {
+        "trials": trials,
+        "seed": seed,
+        "restarts": restarts,
+        "steps": steps,
+        "learning_rate": learning_rate,
+        "states": STATES,
+        "actions": ACTIONS,
+        "discount": DISCOUNT,
+        "assessed": list(ASSESSED),
+        "similarity": np.asarray(similarity, np.float64).tolist(),
+        **summary(performance, loss, betas, form, start),
+        "seconds": {"compile": compiled - began, "run": ended - compiled},
+    }
+
+
+def random_worlds(trials: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Transitions [trials, S, A, S], uniform on the simplex, and rewards [trials, S, A], uniform in [0, 1]."""
+    # Exponential numbers divided by their sum. A generator for each kind keeps the first trials when more are asked for.
+    raw = np.random.default_rng([seed, 0]).exponential(size=(trials, STATES, ACTIONS, STATES))
+    rewards = np.random.default_rng([seed, 1]).uniform(size=(trials, STATES, ACTIONS))
+    return raw / raw.sum(axis=-1, keepdims=True), rewards
+
+
+def initial_logits(trials: int, restarts: int, seed: int) -> np.ndarray:
+    """[trials, S, A, restarts], normal with standard deviation 2: from nearly even to nearly decided."""
+    drawn = np.random.default_rng([seed, 2]).normal(size=(trials, restarts, STATES, ACTIONS))
+    return 2.0 * np.moveaxis(drawn, 1, -1)
+
+
+def evaluate(
+    logits: Float[Array, "S A N"],
+    transitions: Float[Array, "S A S"],
+    rewards: Float[Array, "S A"],
+    form: Float[Array, "S S"],
+    start: Float[Array, " S"],
+    betas: Float[Array, " N"],
+) -> Point:
+    """V = (I − γP_π)⁻¹ r_π, J = μᵀV, L = VᵀQV and ∂(J − βL)/∂logits, exactly, of N policies of one world.
+
+    The gradient is the policy gradient theorem with g = μ − 2βQV in the place of the start distribution:
+    η(s) π(a|s) (Q(s, a) − V(s)) with ηᵀ = gᵀ(I − γP_π)⁻¹.
+    """
+    policy = jax.nn.softmax(logits, axis=1)
+    P, r = transitions[..., None], rewards[..., None]
+    inverse = _resolvent((policy[:, :, None] * P).sum(axis=1))
+    values = (inverse * (policy * r).sum(axis=1)[None]).sum(axis=1)
+    slope = (form[..., None] * values[None]).sum(axis=1)
+    visits = ((start[:, None] - 2 * betas[None] * slope)[:, None] * inverse).sum(axis=0)
+    advantages = r + DISCOUNT * (P * values[None, None]).sum(axis=2) - values[:, None]
+    return Point(
+        values=values,
+        performance=(start[:, None] * values).sum(axis=0),
+        loss=(values * slope).sum(axis=0),
+        gradient=visits[:, None] * policy * advantages,
+    )
+
+
+def _resolvent(moves: Float[Array, "S S N"]) -> Float[Array, "S S N"]:
+    """(I − γP)⁻¹ of N matrices: Sherman and Morrison's formula, one row of P after the other.
+
+    Denominators stay above 1 − γ, so nothing has to be pivoted. Loops over the last axis are what a compiler makes fast;
+    a library's solver is called once per 5 × 5 matrix.
+    """
+    inverse = jnp.broadcast_to(jnp.eye(len(moves))[..., None], moves.shape)
+    for s in range(len(moves)):
+        row = DISCOUNT * (moves[s][:, None] * inverse).sum(axis=0)
+        inverse = inverse + inverse[:, s][:, None] * (row / (1 - row[s])[None])[None]
+    return inverse
+
+
+def _all_trials(
+    logits: Float[Array, "T S A R"],
+    transitions: Float[Array, "T S A S"],
+    rewards: Float[Array, "T S A"],
+    form: Float[Array, "S S"],
+    start: Float[Array, " S"],
+    betas: Float[Array, " B"],
+    steps: int,
+    learning_rate: float,
+) -> tuple[Float[Array, "T B R"], Float[Array, "T B R"]]:
+    """J and L at the end of training. A trial's problems are solved side by side, and trials in turn: they stay in cache."""
+    restarts = logits.shape[-1]
+
+    def trial(world: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        initial, P, r = world
+        found = _train(
+            jnp.tile(initial, len(betas)), P, r, form, start, jnp.repeat(betas, restarts), steps, learning_rate
+        )
+        return found.performance.reshape(-1, restarts), found.loss.reshape(-1, restarts)
+
+    return jax.lax.map(trial, (logits, transitions, rewards))
+
+
+def _train(
+    logits: Float[Array, "S A N"],
+    transitions: Float[Array, "S A S"],
+    rewards: Float[Array, "S A"],
+    form: Float[Array, "S S"],
+    start: Float[Array, " S"],
+    betas: Float[Array, " N"],
+    steps: int,
+    learning_rate: float,
+) -> Point:
+    """Ascend J − βL by Adam, with a rate that falls to 0 as a cosine.
+
+    Near a deterministic policy the gradient vanishes as fast as the policy gets there. Adam's usual second moment, over
+    1 000 steps, would remember the large gradients and stop; over 10 steps it follows.
+    """
+    decay = 0.9
+
+    def step(carry: tuple[Array, Array, Array], count: Array) -> tuple[tuple[Array, Array, Array], None]:
+        x, first, second = carry
+        gradient = evaluate(x, transitions, rewards, form, start, betas).gradient
+        first = decay * first + (1 - decay) * gradient
+        second = decay * second + (1 - decay) * gradient**2
+        unbiased = 1 - decay ** (count + 1)
+        rate = learning_rate * 0.5 * (1 + jnp.cos(jnp.pi * count / steps))
+        x = x + rate * (first / unbiased) / (jnp.sqrt(second / unbiased) + 1e-12)
+        return (x, first, second), None
+
+    zeros = jnp.zeros_like(logits)
+    counts = jnp.arange(steps, dtype=logits.dtype)
+    (logits, _, _), _ = jax.lax.scan(step, (logits, zeros, zeros), counts)
+    return evaluate(logits, transitions, rewards, form, start, betas)
