@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo test lint bench bench-ope bench-peers-setup bench-scaling bench-page clean
+.PHONY: setup demo test lint browser bench bench-ope bench-peers-setup bench-scaling bench-page clean
 
 setup: $(VENV)/installed
 
@@ -22,6 +22,13 @@ demo: setup
 
 test: setup
 	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile
+
+# What the tests of the report need; without it they are skipped.
+browser:
+	@if [ -x /usr/bin/chromium ] && [ -x /usr/bin/chromedriver ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+		echo "the tests of the report need Chromium: install chromium and chromium-driver (Debian's names)"; exit 1; fi; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null
 
 lint: setup
 	$(RUN)/ruff check .
