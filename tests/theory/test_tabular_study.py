@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from evarl.errors import InputError
+from evarl.reproduce.results.tabular import checks, pictures, tables
 from evarl.theory import tabular_study as study
 from evarl.theory.linear import evaluator_weights, loss, quadratic_form, similarity_matrix
-from evarl.theory.tabular_findings import checks, pictures, tables
 from evarl.theory.tabular_summary import TOLERANCE, select, summary
 from evarl.truth.exact import optimal_values, policy_values
 from evarl.worlds.tabular import Tabular

@@ -13,6 +13,7 @@ COMMANDS = {
     "evaluate": "measure a run's evaluators against the truth, beside every control",
     "ope": "estimate the values of a run's policies from the trajectories that its training logged",
     "pretrain": "fit an evaluator to all policies of a run, to be held fixed in another",
+    "reproduce": "reproduce a result of the paper: runs, tables, figures, verdicts and a report",
     "study": "make a study of docs/studies.md: tables and figure",
     "worlds": "list the worlds with their spaces, horizon and discount",
 }
@@ -49,7 +50,7 @@ def call(arguments: list[str]) -> int:
 
 
 def _help() -> str:
-    lines = [f"  {name:<8} {text}" for name, text in COMMANDS.items()]
+    lines = [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
             "Evaluation-aware reinforcement learning: train policies that are good and can be evaluated accurately.",

@@ -1,6 +1,5 @@
 """Ways of training that the results compare, as jobs, and what those jobs found."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -99,11 +98,6 @@ def frozen_evaluator(family: Family, world: str) -> Job:
 
 def _changes(family: Family, world: str) -> dict[str, Any]:
     return family.changes | family.per_world.get(world, {}) | {"world": world}
-
-
-def with_seeds(family: Family, seeds: int | None) -> Family:
-    """The family with another number of seeds."""
-    return family if seeds is None else dataclasses.replace(family, seeds=seeds)
 
 
 def short(world: str) -> str:

@@ -1,1 +1,31 @@
-"""The paper's eight results, a module for each."""
+"""The paper's eight results, a module for each.
+
+A module says what it runs (`jobs`), what the paper claims (`PAPER`), and what was found (`said`).
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from evarl.reproduce.common import Said
+from evarl.reproduce.jobs import Job, Store
+from evarl.reproduce.scales import Scale
+
+NAMES = ("tradeoff", "ope-on-eva", "pipelines", "continuous", "mismatch", "tabular", "curves", "scenarios")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One result of the paper."""
+
+    name: str
+    title: str
+    paper: str
+    jobs: Callable[[Scale], list[Job]]
+    said: Callable[[Scale, Store], Said]
+
+
+def result(name: str) -> Result:
+    """The result called `name` on the command line."""
+    module = importlib.import_module(f"evarl.reproduce.results.{name.replace('-', '_')}")
+    return Result(name, module.TITLE, module.PAPER, module.jobs, module.said)

@@ -1,13 +1,25 @@
-"""What the tabular study says to the paper's claims: checks, tables and a picture. Matplotlib is imported when it draws."""
+"""`tabular`: L and J against β in random tabular MDPs with a fixed evaluator, and the bound the paper prints.
 
-import io
+Runs 1 000 random worlds (5 states, 2 actions, γ = 0.9) × 6 β, policies by exact gradient: `evarl.theory.tabular_study`.
+"""
+
 from itertools import pairwise
 from typing import Any
 
 from scipy import stats
 
+from evarl.reproduce.common import Said
+from evarl.reproduce.drawing import drawn
 from evarl.reproduce.findings import Cell, Check, Measured, Picture, Table, Verdict
+from evarl.reproduce.jobs import Job, Store
+from evarl.reproduce.scales import Scale
 from evarl.theory.tabular_summary import PROCEDURES
+
+TITLE = "Performance and evaluability in random tabular worlds"
+PAPER = (
+    "With a fixed evaluator, a larger evaluability coefficient β never raises the evaluation error L of the optimal policy "
+    "and never raises its return J (figure only). In closed form, J ≤ ε√(μᵀQ†μ) for all values with L ≤ ε²."
+)
 
 MAIN = "best of starts"
 """The procedure that is judged and drawn: an honest attempt at the optimum that the proposition is about."""
@@ -15,6 +27,22 @@ CONFIDENCE = 0.95
 MARGIN = 0.05
 """A claim holds only if every step's interval excludes an increase of this share of the overall decrease."""
 NAMES = {"L": "evaluation error L", "J": "expected return J"}
+
+
+def jobs(scale: Scale) -> list[Job]:
+    """One: all trials are one compiled program."""
+    return [Job("tabular", "tabular", {"trials": scale.trials}, weight=2.0)]
+
+
+def said(scale: Scale, store: Store) -> Said:
+    """Of the one job, if it is finished."""
+    (job,) = jobs(scale)
+    if not store.finished(job):
+        return Said()
+    result = store.result(job)
+    seconds = result["seconds"]
+    spent = f"{result['trials']} trials took {seconds['run']:.1f} s after {seconds['compile']:.1f} s of compilation."
+    return Said(checks(result), tables(result), pictures(result), (spent,))
 
 
 def checks(result: dict[str, Any]) -> tuple[Check, ...]:
@@ -74,30 +102,20 @@ def tables(result: dict[str, Any]) -> tuple[Table, ...]:
 
 def pictures(result: dict[str, Any]) -> tuple[Picture, ...]:
     """L and J against β, with standard errors."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.4, 3.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    for panel, (quantity, name), colour in zip(
-        figure.subplots(1, 2), NAMES.items(), ("#d55e00", "#0072b2"), strict=True
-    ):
-        _panel(panel, result["betas"], result["procedures"][MAIN][quantity], colour)
-        panel.set(xlabel="evaluability coefficient β", ylabel=name)
-    drawn = {}
-    # Without these two, the same numbers would give another file every time.
-    with matplotlib.rc_context({"svg.hashsalt": "evarl"}):
-        for kind, metadata in (("png", {}), ("svg", {"Date": None})):
-            file = io.BytesIO()
-            figure.savefig(file, format=kind, dpi=150, metadata=metadata)
-            drawn[kind] = file.getvalue()
+    def draw(figure: Any) -> None:
+        for panel, (quantity, name), colour in zip(
+            figure.subplots(1, 2), NAMES.items(), ("#d55e00", "#0072b2"), strict=True
+        ):
+            _panel(panel, result["betas"], result["procedures"][MAIN][quantity], colour)
+            panel.set(xlabel="evaluability coefficient β", ylabel=name)
+
     caption = (
         f"Mean L and mean J against β, with standard errors, over {result['trials']} random worlds of {result['states']} "
         f"states and {result['actions']} actions with a fixed linear evaluator; policies by exact gradient, the best of "
         f"{result['restarts']} starts."
     )
-    return (Picture("tabular-tradeoff", caption, drawn["png"], drawn["svg"]),)
+    return (drawn("tabular-tradeoff", caption, (8.4, 3.4), draw),)
 
 
 def _monotone(result: dict[str, Any], quantity: str) -> Check:
@@ -167,4 +185,3 @@ def _panel(panel: Any, betas: list[float], found: dict[str, Any], colour: str) -
     panel.set_xticks([], minor=True)
     panel.margins(x=0.06, y=0.12)
     panel.grid(axis="y", linewidth=0.4, alpha=0.6)
-    panel.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,135 @@
+"""`evarl reproduce RESULT`: run what a result of the paper needs, and write its report."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from evarl.cli.parsing import parse
+from evarl.errors import EvarlError, InputError
+from evarl.reproduce.scales import SCALES, Family, Scale, ScaleName
+
+if TYPE_CHECKING:
+    from evarl.reproduce.findings import Findings
+    from evarl.reproduce.jobs import Job, Store
+    from evarl.reproduce.schedule import Workers
+
+Name = Literal["tradeoff", "ope-on-eva", "pipelines", "continuous", "mismatch", "tabular", "curves", "scenarios", "all"]
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Reproduce a result of the paper: runs, tables, figures, verdicts, and a report to read in a browser.
+
+    tradeoff, ope-on-eva, pipelines: MinAtar games. continuous: Brax robots. mismatch: 2-D navigation. tabular: random
+    tabular worlds. curves: games and robots. scenarios: pictures of the assessments. all: all of them.
+
+    Finished jobs are kept and never run twice: stop with Ctrl-C, go on with the same command.
+    """
+
+    result: tyro.conf.Positional[Name] = "all"
+    """Which result."""
+    scale: ScaleName = "laptop"
+    """smoke: a minute or two, only to see that it works. laptop: hours on two cores. paper: the full protocol."""
+    seeds: int | None = None
+    """Seeds of each condition; the scale's own number when not given."""
+    engine: Literal["local", "ray"] = "local"
+    """Where jobs run: in processes on this machine, or on a Ray cluster (pip install 'evarl[ray]')."""
+    workers: int | None = None
+    """Jobs at the same time; by default as many as there are cores, up to 4, or as the cluster allows."""
+    address: str | None = None
+    """Of the Ray cluster; by default one is started on this machine."""
+    out: str | None = None
+    """Folder for jobs and reports, by default runs/reproduce-SCALE; on a cluster, on storage that all nodes share."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object as the last line of standard output."""
+
+
+def run(arguments: list[str]) -> None:
+    """Parse the arguments, run what is missing, write the reports and say what holds."""
+    command = parse(Reproduce, arguments, "evarl reproduce", Reproduce())
+    for name in ("seeds", "workers"):
+        value = getattr(command, name)
+        if value is not None and value < 1:
+            raise InputError(f"{name}: {value} is not allowed; want a whole number, at least 1")
+    if command.address is not None and command.engine != "ray":
+        raise InputError(f"address: {command.address} goes with --engine ray only")
+
+    from evarl.reproduce.assemble import findings
+    from evarl.reproduce.jobs import Store
+    from evarl.reproduce.page import Entry, verdicts
+    from evarl.reproduce.results import NAMES, result
+    from evarl.reproduce.schedule import run_jobs
+    from evarl.reproduce.watch import Display
+    from evarl.reproduce.write import write_findings, write_index
+
+    scale = with_seeds(SCALES[command.scale], command.seeds)
+    chosen = [result(name) for name in (NAMES if command.result == "all" else (command.result,))]
+    store = Store(Path(command.out or f"runs/reproduce-{command.scale}").absolute())
+    store.check()
+    jobs: list[Job] = [job for one in chosen for job in one.jobs(scale)]
+    with Display(jobs, store) as display:
+        try:
+            failures = run_jobs(jobs, store, _workers(command, store), display)
+        except KeyboardInterrupt as stopped:
+            raise KeyboardInterrupt("stopped; finished jobs are kept, go on with the same command") from stopped
+    entries, pages = [], []
+    for one in chosen:
+        found = findings(one, scale, store, failures)
+        page = write_findings(found, store.folder / one.name)
+        entries.append(Entry(one.name, one.title, verdicts(found), f"{one.name}/report.html"))
+        pages.append(page)
+        if not command.json:
+            _print(found, page)
+    if len(chosen) > 1:
+        pages.append(write_index(entries, store.folder))
+    for name, why in failures.items():
+        print(f"failed: {name}: {why}", file=sys.stderr)
+    if command.json:
+        summary = {entry.name: dict(entry.verdicts) for entry in entries}
+        print(json.dumps({"out": str(store.folder), "verdicts": summary, "failures": failures}))
+    elif len(chosen) > 1:
+        print(f"\nall reports: {pages[-1]}")
+    if failures:
+        raise EvarlError(
+            f"{len(failures)} of the jobs failed; the reports are of the others. Try the same command again"
+        )
+
+
+def with_seeds(scale: Scale, seeds: int | None) -> Scale:
+    """The scale with another number of seeds everywhere."""
+    import dataclasses
+
+    if seeds is None:
+        return scale
+
+    def fewer(family: Family) -> Family:
+        return dataclasses.replace(family, seeds=seeds)
+
+    return dataclasses.replace(
+        scale, minatar=fewer(scale.minatar), brax=fewer(scale.brax), navigation=fewer(scale.navigation)
+    )
+
+
+def _workers(command: Reproduce, store: "Store") -> "Workers":
+    if command.engine == "ray":
+        from evarl.reproduce.ray_workers import RayWorkers
+
+        return RayWorkers(store, command.address, command.workers)
+    from evarl.reproduce.local import LocalWorkers, default_workers
+
+    return LocalWorkers(store, command.workers or default_workers())
+
+
+def _print(found: "Findings", page: Path) -> None:
+    print(f"\n{found.name}: {found.title}")
+    order = {"does not hold": 0, "undecided": 1, "holds": 2}
+    for check in sorted(found.checks, key=lambda check: order[check.verdict]):
+        effect = "" if check.effect is None else f" ({check.quantity}: {check.effect:.3g}"
+        if check.effect is not None:
+            effect += ")" if check.interval is None else f", {check.interval[0]:.3g} to {check.interval[1]:.3g})"
+        print(f"  {check.verdict:<13} {check.claim}{effect}")
+    print(f"  report: {page}")
