@@ -6,6 +6,9 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
+# Most of the time of the suite is compilation, and half of that these passes; what is computed is the same.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_llvm_disable_expensive_passes=true".strip()
+
 import jax
 import pytest
 from jaxtyping import install_import_hook

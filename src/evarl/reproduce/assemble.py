@@ -27,7 +27,7 @@ def findings(result: Result, scale: Scale, store: Store, failures: dict[str, str
         checks=said.checks,
         tables=said.tables,
         pictures=said.pictures,
-        notes=(*said.notes, *missing),
+        notes=(*([f"scale {scale.about}"] if scale.name == "smoke" else []), *said.notes, *missing),
         about=_about(result, scale, store, [job for job in jobs if store.finished(job)]),
     )
 
@@ -44,7 +44,7 @@ def _about(result: Result, scale: Scale, store: Store, jobs: list[Job]) -> dict[
         "command": f"evarl reproduce {result.name} --scale {scale.name}",
         "scale": f"{scale.name}: {scale.about}",
         "time spent": f"{spent / 60:.1f} minutes of work in {len(jobs)} jobs",
-        "seeds": seeds,
+        **({"seeds": seeds} if seeds else {}),
         "machine": _alike([record["machine"] for record in records.values()]),
         "versions": _alike([record["versions"] for record in records.values()]),
         "commit": _alike([{"commit": record["commit"]} for record in records.values()]).get("commit"),

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import os
+import socket
 import time
 import traceback
 import uuid
@@ -24,8 +25,18 @@ STOP_SECONDS = 60.0
 TAKEN_SECONDS = 120.0
 """How long a job waits for the lock of a worker that died: on network file systems it outlives its machine for a while."""
 
+KNOCK_SECONDS = 10.0
+"""How long a cluster may take to accept a connection."""
+
 OBJECT_STORE_BYTES = 100 * 2**20
 """Enough for a Ray of our own: jobs go to it, and single lines come back. All else is in the store's folder."""
+
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # jobs reserve no GPU, and see those that their node has
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what Ray has to say about dead workers would go to standard output
+}
+"""What Ray reads when it is imported."""
 
 
 class RayWorkers:
@@ -40,9 +51,8 @@ class RayWorkers:
     """
 
     def __init__(self, store: Store, address: str | None, count: int | None):
-        # They must be set before Ray is imported. The second leaves a node's GPUs visible to jobs that reserve none.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
         try:
             import ray
         except ImportError as error:
@@ -100,10 +110,11 @@ class RayWorkers:
             quiet["object_store_memory"] = OBJECT_STORE_BYTES
             quiet["num_cpus"] = self._count or default_workers()
         try:
+            _knock(address or "local")
             self._ray.init(address=address or "local", **quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             self._mark.unlink(missing_ok=True)
-            raise InputError(f"engine: no Ray at {address or 'local'}: {_line(error)}") from error
+            raise InputError(f"engine: no Ray at {address or 'local'}: {_line(error.__cause__ or error)}") from error
 
     def _how(self, name: str) -> Ended:
         try:
@@ -133,7 +144,8 @@ def _do(folder: str, data: dict[str, Any], mark: str) -> str | None:
     try:
         while True:
             try:
-                return work(folder, data)
+                work(folder, data)
+                return None
             except JobTakenError:
                 if time.monotonic() > until:
                     raise
@@ -145,6 +157,13 @@ def _do(folder: str, data: dict[str, Any], mark: str) -> str | None:
         with path.open("a") as output:
             traceback.print_exc(file=output)
         return f"{_line(error)} (see {path})"
+
+
+def _knock(address: str) -> None:
+    """Fail at once where nobody listens: Ray tries for minutes, and says so every few seconds."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
 
 
 def _line(error: BaseException) -> str:

@@ -29,7 +29,7 @@ class Workers(Protocol):
         """Jobs, by name, that have ended since this was last asked."""
 
     def stop(self) -> None:
-        """Have all workers save what they have, and wait for them."""
+        """At the end, good or bad: have workers that still run save what they have, and wait for them."""
 
 
 class Watcher(Protocol):
@@ -68,11 +68,10 @@ def run_jobs(jobs: list[Job], store: Store, workers: Workers, watcher: Watcher) 
                 workers.begin(job)
             finished = len(everything) - len(waiting) - len(running) - len(failures)
             watcher.show(finished, len(failures), list(running.values()))
-            if running:
+            if waiting or running:
                 time.sleep(LOOK_SECONDS)
-    except BaseException:
+    finally:
         workers.stop()
-        raise
     return failures
 
 

@@ -17,7 +17,8 @@ FAILED, STOPPED = 2, 130
 
 def work(folder: str, data: dict[str, Any]) -> None:
     """Do a job to its end, or to the next interruption: called again, it goes on. A finished job is left alone."""
-    store, job = Store(Path(folder)), Job.from_dict(data)
+    # Runs keep the paths of files they use, and go on only with the same: however the folder was spelt, it is one.
+    store, job = Store(Path(folder).resolve()), Job.from_dict(data)
     with store.taken(job) as sittings:
         if store.finished(job):  # by a worker that was thought dead
             return
