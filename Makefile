@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo test lint browser bench bench-ope bench-peers-setup bench-scaling bench-page clean
+.PHONY: setup demo results test lint browser bench bench-ope bench-peers-setup bench-scaling bench-page clean
 
 setup: $(VENV)/installed
 
@@ -19,6 +19,15 @@ demo: setup
 	$(RUN)/evarl assess runs/demo
 	$(RUN)/evarl evaluate runs/demo
 	@echo "results in runs/demo: metrics.parquet, evaluation.json, evaluation.png and more"
+	$(RUN)/evarl reproduce tabular --out runs/demo-reproduce
+
+# Reports and the README's tables from the job files in results/reproduce; what is missing there is run.
+RESULTS := $(RUN)/evarl reproduce --out results/reproduce
+
+results: setup
+	for result in tabular mismatch; do $(RESULTS) $$result --scale paper || exit 1; done
+	for result in tradeoff ope-on-eva pipelines continuous curves scenarios; do $(RESULTS) $$result || exit 1; done
+	$(RUN)/python -m evarl.reproduce.readme
 
 test: setup
 	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile

@@ -1,0 +1,68 @@
+"""Puts the main table of the committed results into the README: `python -m evarl.reproduce.readme` (`make results`)."""
+
+import json
+from pathlib import Path
+
+from evarl.experiments.tables import fill_page
+from evarl.reproduce.common import EVALUATOR, gathered, one_of
+from evarl.reproduce.conditions import measured, short
+from evarl.reproduce.findings import Cell, Table
+from evarl.reproduce.jobs import Store
+from evarl.reproduce.results import NAMES
+from evarl.reproduce.scales import LAPTOP, PAPER
+from evarl.reproduce.tables import markdown
+
+FOLDER = Path("results/reproduce")
+SCALES = {"mismatch": "paper", "tabular": "paper"}
+"""Of the results that are kept; the others are at the scale of a laptop."""
+COLUMNS = {
+    "critic": "critic",
+    "FQE (sound)": "FQE",
+    "FQE (greedy, Huber)": "FQE, greedy-huber",
+    "PDIS": "PDIS",
+    "DR": "DR",
+}
+
+
+def main_table(store: Store) -> Table:
+    """A row for each world: what EvA-RL costs in return, and how well its policy is evaluated by whom."""
+    rows: list[tuple[Cell, ...]] = []
+    for family in (PAPER.navigation, LAPTOP.minatar, LAPTOP.brax):
+        for world, everything in gathered(store, family, ("passive", "colearned")).items():
+            beta = family.betas[0]
+            ordinary, aware = one_of(everything, "passive", 0.0), one_of(everything, "colearned", beta)
+            if ordinary is None or aware is None:
+                continue
+            steps = f"{aware.curves['steps'][-1] / 1e6:.1f}M × {len(aware.rows)} seeds"
+            returns = [measured(seeds.returns()) for seeds in (ordinary, aware)]
+            errors = [measured(aware.mae(predictor, "start")) for predictor in (EVALUATOR, *COLUMNS.values())]
+            passive = measured(ordinary.mae(EVALUATOR, "start"))
+            rows.append((short(world), steps, f"{beta:g}", *returns, errors[0], passive, *errors[1:]))
+    head = ("world", "steps", "β", "return, ordinary", "return, EvA-RL", "evaluator", "passive evaluator", *COLUMNS)
+    return Table("main", "", head, tuple(rows))
+
+
+def verdict_table(folder: Path) -> Table:
+    """How many claims hold, by result, as the reports computed it."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in NAMES:
+        file = folder / name / "checks.json"
+        if file.exists():
+            verdicts = [check["verdict"] for check in json.loads(file.read_text())["checks"]]
+            counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")]
+            rows.append((f"`{name}`", SCALES.get(name, "laptop"), *counts))
+    return Table("verdicts", "", ("result", "scale", "hold", "do not hold", "undecided"), tuple(rows))
+
+
+def blocks(folder: Path) -> dict[str, str]:
+    """What stands between the marks of the README."""
+    found = {"results": main_table(Store(folder)), "verdicts": verdict_table(folder)}
+    return {name: _only_rows(markdown(table)) for name, table in found.items()}
+
+
+def _only_rows(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
+
+
+if __name__ == "__main__":
+    fill_page(Path("README.md"), blocks(FOLDER))
