@@ -25,11 +25,11 @@ from tests.reproduce.sample import RETURNS, SWEEP
         (math.nan, "NaN"),
         (-math.inf, "−∞"),
         (1.5e9, "1.5 × 10⁹"),
-        (Measured(-3.97, 0.006), "−3.970 ± 0.006"),
-        (Measured(-0.0004, 0.02), "0.00 ± 0.02"),
+        (Measured(-3.97, 0.006), "−3.9700 ± 0.0060"),
+        (Measured(-0.0004, 0.02), "0.000 ± 0.020"),
         (Measured(0.5, 0.0996), "0.50 ± 0.10"),
         (Measured(123456.7, 1234.0), "123\u202f457 ± 1234"),
-        (Measured(0.000021, 0.000003), "(2.1 ± 0.3) × 10⁻⁵"),
+        (Measured(0.000021, 0.000003), "(2.10 ± 0.30) × 10⁻⁵"),
         (Measured(2.0), "2"),
         (Measured(2.0, 0.0), "2 ± 0"),
         (Measured(0.0, 0.0), "0 ± 0"),
@@ -42,7 +42,7 @@ def test_cells(cell, shown):
 
 
 def test_intervals_of_any_size_are_shown():
-    assert interval(0.0, (-0.5, 0.5)) == ("+0.0", ("−0.5", "+0.5"))
+    assert interval(0.0, (-0.5, 0.5)) == ("+0.00", ("−0.50", "+0.50"))
     assert interval(2e-6, (1e-6, 3e-6)) == ("+2 × 10⁻⁶", ("+1 × 10⁻⁶", "+3 × 10⁻⁶"))
     assert interval(1.0, (1.0, 1.0)) == ("+1", ("+1", "+1"))
     assert interval(None, (-math.inf, 2.0)) == ("—", ("−∞", "+2"))
@@ -61,8 +61,8 @@ def test_markdown_escapes_what_would_be_markup():
 
 def test_markdown_has_true_signs_bold_and_the_note():
     shown = markdown(RETURNS)
-    assert "| −3.970 ± 0.006 |" in shown
-    assert "**0.073 ± 0.005**" in shown
+    assert "| −3.9700 ± 0.0062 |" in shown
+    assert "**0.0734 ± 0.0049**" in shown
     assert shown.endswith(f"\n\n{RETURNS.note}\n")
     assert {line.count("|") for line in shown.splitlines() if line.startswith("|")} == {len(RETURNS.columns) + 1}
 

@@ -23,8 +23,6 @@ class Study:
     """Folder of the result files."""
     page: Path = Path("docs/studies.md")
     """Page whose tables are filled."""
-    readme: Path = Path("README.md")
-    """Page whose main table is filled."""
     seeds: int = 10
     """Seeds of each condition (gradients)."""
     updates: int = 1000
@@ -58,7 +56,5 @@ def run(arguments: list[str]) -> None:
         "held-out": tables.held_out_table(by_kind),
     }
     tables.fill_page(command.page, marks)
-    if command.readme.exists():
-        tables.fill_page(command.readme, {"readme": tables.readme_table(by_gradient)})
     tables.gradients_figure(by_gradient, command.page.parent / "gradients.png")
     print(f"tables in {command.page}")

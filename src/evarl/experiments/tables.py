@@ -63,23 +63,6 @@ def _baseline(name: str) -> str:
     return "few passive β=0" if name.startswith("few") else "passive β=0"
 
 
-def readme_table(results: dict[str, Any]) -> str:
-    """Markdown: the two conditions that matter most, beside the paper's figures."""
-    lines = [
-        "| | seeds | return | evaluator MAE, start | evaluator MAE, visited | critic MAE, start | critic MAE, visited |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        "| the paper, EvA-RL (β = 0.05) | 30 | −4.78 ± 0.33 | 1.65 ± 0.18 | | | |",
-    ]
-    labels = {"critic β=0.05": "EvA-RL (β = 0.05)", "passive β=0": "ordinary training, passive evaluator"}
-    for name, label in labels.items():
-        if name in results:
-            numbers = summarise(results[name]["seeds"])
-            columns = ("true_return", "start_mae", "visited_mae", "critic_start_mae", "critic_visited_mae")
-            cells = [_cell(*numbers[column]).replace("-", "−") for column in columns]
-            lines.append(f"| {label} | {len(results[name]['seeds'])} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def held_out_table(results: dict[str, Any]) -> str:
     """Markdown: a row for each world and kind of evaluator."""
     columns = {

@@ -73,7 +73,7 @@ PAPER = Scale(
 LAPTOP = Scale(
     name="laptop",
     about=(
-        "2M steps and 3 seeds of MinAtar; 1M steps (Reacher: 3M) and 3 seeds of Brax, from 256 environments × 80 steps, "
+        "2M steps and 3 seeds of MinAtar; 0.5M steps (Reacher: 2M) and 3 seeds of Brax, from 256 environments × 80 steps, "
         "so that episodes of 1 000 steps come to their end; 10 seeds of navigation"
     ),
     minatar=Family("minatar", GAMES, 3, 3, (0.01, 0.1), True, 64, 64, 90, 20_000, 20, {"updates": 313}),
@@ -90,14 +90,14 @@ LAPTOP = Scale(
         20_000,
         200,
         {
-            "updates": 49,
+            "updates": 25,
             "environments": 256,
             "steps": 80,
             "assessment.base_updates": 10,
             "evaluator.warmup": 5,
             "evaluator.learning_rate": 1e-3,
         },
-        per_world={"brax/reacher": {"updates": 147}},
+        per_world={"brax/reacher": {"updates": 98, "assessment.base_updates": 30}},
         methods=WITHOUT_TIS,
     ),
     navigation=Family("navigation", ("navigation",), 10, 10, (0.05,), False, 64, 256, 2, 10_000, 3),

@@ -16,7 +16,7 @@ def text(cell: Cell) -> str:
     """What a reader sees of a cell.
 
     >>> text(Measured(-3.97, 0.0062)), text(Measured(0.123, 0.0151)), text(Measured(31.0)), text(None)
-    ('−3.970 ± 0.006', '0.123 ± 0.015', '31', '—')
+    ('−3.9700 ± 0.0062', '0.123 ± 0.015', '31', '—')
     """
     if cell is None:
         return DASH
@@ -54,13 +54,12 @@ def number(value: float) -> str:
 
 
 def fixed(values: Sequence[float], spread: float, *, plus: bool = False) -> list[str]:
-    """Numbers with the decimals that are known: `spread` keeps one digit, or two if it begins with a 1.
+    """Numbers with the decimals that are known: `spread` keeps two digits.
 
     >>> fixed([1.23456, -0.001], 0.04), fixed([1.23456], 0.0149, plus=True)
-    (['1.23', '0.00'], ['+1.235'])
+    (['1.235', '−0.001'], ['+1.235'])
     """
-    mantissa, exponent = f"{spread:.1e}".split("e")
-    decimals = max(0, (1 if float(mantissa) < 2 else 0) - int(exponent))
+    decimals = max(0, 1 - int(f"{spread:.1e}".split("e")[1]))
     # Adding 0 makes −0 to 0, which is what is left of small negative numbers.
     rounded = [round(value, decimals) + 0.0 for value in values]
     return [_signed(f"{value:{'+' if plus else ''}{_grouping(value)}.{decimals}f}") for value in rounded]
@@ -70,7 +69,7 @@ def interval(effect: float | None, bounds: tuple[float, float] | None) -> tuple[
     """An effect and its interval with their signs, as precise as the interval allows.
 
     >>> interval(0.4123, (0.3017, 0.5229)), interval(-1.5, None), interval(None, None)
-    (('+0.41', ('+0.30', '+0.52')), ('−1.5', None), ('—', None))
+    (('+0.412', ('+0.302', '+0.523')), ('−1.5', None), ('—', None))
     """
     if bounds is None:
         return DASH if effect is None else _plus(effect), None
