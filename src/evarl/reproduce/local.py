@@ -1,5 +1,6 @@
 """Workers on this machine: a process for each job."""
 
+import contextlib
 import json
 import os
 import signal
@@ -48,9 +49,10 @@ class LocalWorkers:
                 stderr=output,
                 start_new_session=True,
             )
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(job.to_dict()).encode())
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it died at once: `ended` will say why
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(job.to_dict()).encode())
+            process.stdin.close()
         self._running[job.name] = _Running(job, process)
 
     def ended(self) -> dict[str, Ended]:

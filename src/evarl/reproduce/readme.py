@@ -50,7 +50,7 @@ def verdict_table(folder: Path) -> Table:
         if file.exists():
             verdicts = [check["verdict"] for check in json.loads(file.read_text())["checks"]]
             counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")]
-            rows.append((f"`{name}`", SCALES.get(name, "laptop"), *counts))
+            rows.append((name, SCALES.get(name, "laptop"), *counts))
     return Table("verdicts", "", ("result", "scale", "hold", "do not hold", "undecided"), tuple(rows))
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from evarl.errors import EvarlError
-from evarl.reproduce.jobs import Job, Store
+from evarl.reproduce.jobs import Job, JobTakenError, Store
 from evarl.runs.provenance import commit, machine, versions
 
 FAILED, STOPPED = 2, 130
+WAIT_SECONDS = 1.0
 
 
 def work(folder: str, data: dict[str, Any]) -> None:
@@ -45,9 +46,17 @@ def work(folder: str, data: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Exit with 0 when the job is finished, 130 when it was stopped, and 2, with a line on standard error, if it failed."""
+    """Exit with 0 when the job is finished, 130 when it was stopped, and 2, with a line on standard error, if it failed.
+
+    A job that another process is at, left behind by a reproduction that was killed, is waited for.
+    """
     try:
-        work(sys.argv[1], json.load(sys.stdin))
+        data = json.load(sys.stdin)
+        while True:
+            try:
+                return work(sys.argv[1], data)
+            except JobTakenError:
+                time.sleep(WAIT_SECONDS)
     except KeyboardInterrupt:
         sys.exit(STOPPED)
     except EvarlError as error:
