@@ -13,6 +13,7 @@ from evarl.reproduce.assemble import findings
 from evarl.reproduce.jobs import Store, with_needs
 from evarl.reproduce.results import NAMES, result
 from evarl.reproduce.scales import LAPTOP, PAPER, SMOKE
+from evarl.reproduce.write import write_findings
 
 CONTROLS = ("evaluator, Ξ zeroed", "evaluator, Ξ shuffled", "critic", "last batch's mean")
 
@@ -146,8 +147,10 @@ def test_controls_stand_in_every_table_of_errors(tmp_path, name):
         if table.name.startswith("errors-"):
             assert {"critic", "evaluator, Ξ zeroed", "FQE", "FQE, greedy-huber"} <= set(table.columns)
             assert any("passive" in str(row[1]) for row in table.rows)
+        assert {len(row) for row in table.rows} == {len(table.columns)}
     assert found.pictures
     assert found.about["configuration"]
+    assert write_findings(found, tmp_path / "report").exists()
 
 
 def test_results_share_their_jobs():

@@ -29,9 +29,8 @@ class Condition:
     def label(self) -> str:
         """As tables say it."""
         if self.mode == "passive":
-            return "ordinary training, passive evaluator (β = 0)"
-        kind = "EvA-RL, co-learned evaluator" if self.mode == "colearned" else "frozen evaluator"
-        return f"{kind}, β = {self.beta:g}"
+            return "ordinary, passive evaluator"
+        return f"{'EvA-RL' if self.mode == 'colearned' else 'frozen evaluator'}, β = {self.beta:g}"
 
 
 def conditions(family: Family, world: str) -> list[Condition]:

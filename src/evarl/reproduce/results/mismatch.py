@@ -151,7 +151,7 @@ def _beside(ordinary: Seeds | None, aware: Seeds | None) -> Table:
         if seeds is not None:
             return_ = measured(seeds.returns(discounted=False))
             rows.append(
-                (who, "return (undiscounted)", Measured(*RETURNS[seeds.condition.mode]), return_, return_, None)
+                (who, "return (undiscounted)", Measured(*RETURNS[seeds.condition.mode]), return_, return_, None, None)
             )
     return Table(
         "beside-the-paper",
