@@ -46,12 +46,12 @@ class Stream:
 def betting_lower_bound(
     returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = 0.5
 ) -> float:
-    """ℓ with P(J < ℓ) ≤ α, from independent returns [n] in a range [low, high] that was known beforehand.
+    """The ℓ with P(J < ℓ) ≤ α, from independent returns [n] in a range [low, high] that was known beforehand.
 
     With `sequential`, n need not have been fixed: rollouts may have ended for any reason that the returns gave.
 
     >>> round(betting_lower_bound([0.9] * 50, 0.0, 1.0), 4)
-    0.8142
+    0.8011
     >>> betting_lower_bound([0.9], 0.0, 1.0)
     0.0
     """
@@ -62,10 +62,10 @@ def betting_lower_bound(
 def betting_upper_bound(
     returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = 0.5
 ) -> float:
-    """u with P(J > u) ≤ α: the lower bound of −G, with its sign turned.
+    """The u with P(J > u) ≤ α: the lower bound of −G, with its sign turned.
 
     >>> round(betting_upper_bound([0.1] * 50, 0.0, 1.0), 4)
-    0.1858
+    0.1989
     """
     check(alpha, cap)
     found = inputs.returns_in("returns", returns, low, high)
@@ -92,7 +92,7 @@ def e_process(
     """
     check(alpha, cap)
     stream = Stream(inputs.returns_in("returns", returns, low, high), low, high)
-    return wealth([stream], check_mean(mean, low, high), alpha, sequential, cap)
+    return mixture([stream], alpha, sequential, cap)(check_mean(mean, low, high))
 
 
 def bets(x: np.ndarray, alpha: float, sequential: bool) -> np.ndarray:
@@ -109,49 +109,44 @@ def bets(x: np.ndarray, alpha: float, sequential: bool) -> np.ndarray:
     return np.sqrt(2 * np.log(1 / alpha) / (rounds * before))
 
 
-def log_wealth(x: np.ndarray, mean: np.ndarray, alpha: float, sequential: bool, cap: float) -> np.ndarray:
-    """ln K_t [..., n] of x [..., n] in [0, 1] against means [...] in [0, 1].
+def log_wealth(x: np.ndarray, bet: np.ndarray, mean: ArrayLike, cap: float) -> np.ndarray:
+    """Logarithms of K_t [..., n] of x [..., n] in [0, 1] and their bets [..., n] against means [...] in [0, 1].
 
-    >>> log_wealth(np.array([1.0]), np.array([0.5, 1.0]), 0.05, False, 0.5).round(4)
+    >>> log_wealth(np.array([1.0]), np.array([9.0]), [0.5, 1.0], 0.5).round(4)
     array([[0.4055],
            [0.    ]])
     """
-    m = np.asarray(mean)[..., None]
-    capped = np.minimum(bets(x, alpha, sequential), cap / np.maximum(m, 1e-300))
-    return np.cumsum(np.log1p(capped * (x - m)), axis=-1)
+    m = np.asarray(mean, np.float64)[..., None]
+    return np.cumsum(np.log1p(np.minimum(bet, cap / np.maximum(m, 1e-300)) * (x - m)), axis=-1)
 
 
-def log_mixture(streams: Sequence[Stream], mean: ArrayLike, alpha: float, sequential: bool, cap: float) -> np.ndarray:
-    """ln Σ_k share_k K_t of stream k, [..., n], against means [...] in the units of returns.
+def mixture(streams: Sequence[Stream], alpha: float, sequential: bool, cap: float) -> Callable[[ArrayLike], np.ndarray]:
+    """Σ_k share_k K_t [..., n], k over streams, as a function of means [...] in the units of returns; cut at e^700.
 
     A convex combination of e-processes is one: no union bound is paid for not knowing which stream is best.
     """
-    logs = []
-    for stream in streams:
-        width = stream.high - stream.low
-        x = np.clip((stream.values - stream.low) / width, 0, 1)
-        m = np.clip((np.asarray(mean, np.float64) - stream.low) / width, 0, 1)
-        logs.append(np.log(stream.share) + log_wealth(x, m, alpha, sequential, cap))
-    return logs[0] if len(logs) == 1 else np.logaddexp.reduce(logs)
+    scaled = [np.clip((stream.values - stream.low) / (stream.high - stream.low), 0, 1) for stream in streams]
+    sizes = [bets(x, alpha, sequential) for x in scaled]
 
+    def wealth(mean: ArrayLike) -> np.ndarray:
+        total = np.zeros(())
+        for stream, x, bet in zip(streams, scaled, sizes, strict=True):
+            m = np.clip((np.asarray(mean) - stream.low) / (stream.high - stream.low), 0, 1)
+            total = total + stream.share * np.exp(np.minimum(log_wealth(x, bet, m, cap), 700))
+        return total
 
-def wealth(streams: Sequence[Stream], mean: float, alpha: float, sequential: bool, cap: float) -> np.ndarray:
-    """Σ_k share_k K_t [n], cut before it overflows."""
-    return np.exp(np.minimum(log_mixture(streams, mean, alpha, sequential, cap), 700))
+    return wealth
 
 
 def lower_bound(streams: Sequence[Stream], alpha: float, sequential: bool, cap: float) -> float:
     """The scan over the range of the first stream, which has to be that of the returns."""
-
-    def rejects(means: np.ndarray) -> np.ndarray:
-        return np.max(log_mixture(streams, means, alpha, sequential, cap), axis=-1) >= np.log(1 / alpha)
-
-    raw = streams[0]
-    return last_rejected(rejects, raw.low, raw.high, cells=int(np.clip(BLOCK // len(raw.values), 8, 64)))
+    wealth, raw = mixture(streams, alpha, sequential, cap), streams[0]
+    cells = int(np.clip(BLOCK // len(raw.values), 8, 16))
+    return last_rejected(lambda means: wealth(means).max(axis=-1) >= 1 / alpha, raw.low, raw.high, cells)
 
 
 def last_rejected(
-    rejects: Callable[[np.ndarray], np.ndarray], low: float, high: float, cells: int = 64, width: float = 1e-12
+    rejects: Callable[[np.ndarray], np.ndarray], low: float, high: float, cells: int = 16, width: float = 1e-12
 ) -> float:
     """Scan [low, high] upwards and return the last point before the first that is not rejected.
 

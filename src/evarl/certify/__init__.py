@@ -1,0 +1,62 @@
+"""Certificates: promises that hold for every n and every distribution, on plain arrays. NumPy and SciPy only, usable on its own.
+
+| claim | function |
+| --- | --- |
+| C1: J ≥ ℓ | `betting_lower_bound`; with an evaluator `mixture_lower_bound` |
+| C1, rollout by rollout: J ≥ threshold | `sequential_test`; with an evaluator `mixture_sequential_test` |
+| C1, evidence against J ≤ m | `e_process`, `mixture_e_process` |
+| C2: a new episode returns at least L(s) but for α, at confidence 1 − δ | `order_bound`, `least_rollouts` |
+| C3: E[(L(s) − V(s))₊] ≤ ε | `risk_control` |
+| C4: evaluator RMSE ≤ u | `rmse_upper_bound` |
+| C5: J_new ≥ Ĵ(Ξ_new) + q, without a rollout of the new policy | `conformal_bound` |
+| several candidates, one α | `fixed_sequence` |
+| an estimate with little variance, no certificate | `trajectory_estimate` |
+| for comparison only | `hoeffding_lower_bound`, `bernstein_lower_bound`, `student_t_lower_estimate` (invalid) |
+
+Every function trusts what no array can show: that policy, evaluator, range, levels and stopping rule were fixed before the
+rollouts, that rollouts are independent, and that they were used for nothing else.
+"""
+
+from evarl.certify.betting import betting_lower_bound, betting_upper_bound, e_process
+from evarl.certify.conformal import ConformalBound, conformal_bound, conformal_index
+from evarl.certify.control import (
+    SHARES,
+    controlled_returns,
+    mixture_e_process,
+    mixture_lower_bound,
+    mixture_sequential_test,
+)
+from evarl.certify.intervals import bernstein_lower_bound, hoeffding_lower_bound, student_t_lower_estimate
+from evarl.certify.order import OrderBound, least_rollouts, order_bound, order_index
+from evarl.certify.ordering import fixed_sequence
+from evarl.certify.risk import RiskControl, risk_control, rmse_upper_bound
+from evarl.certify.sequential import Decision, sequential_test
+from evarl.certify.trajectory import trajectory_estimate
+
+__all__ = [
+    "SHARES",
+    "ConformalBound",
+    "Decision",
+    "OrderBound",
+    "RiskControl",
+    "bernstein_lower_bound",
+    "betting_lower_bound",
+    "betting_upper_bound",
+    "conformal_bound",
+    "conformal_index",
+    "controlled_returns",
+    "e_process",
+    "fixed_sequence",
+    "hoeffding_lower_bound",
+    "least_rollouts",
+    "mixture_e_process",
+    "mixture_lower_bound",
+    "mixture_sequential_test",
+    "order_bound",
+    "order_index",
+    "risk_control",
+    "rmse_upper_bound",
+    "sequential_test",
+    "student_t_lower_estimate",
+    "trajectory_estimate",
+]
