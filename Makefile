@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo results test lint browser bench bench-ope bench-peers-setup bench-scaling bench-page clean
+.PHONY: setup demo results test lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage clean
 
 setup: $(VENV)/installed
 
@@ -54,6 +54,10 @@ bench-scaling: setup
 # Puts the tables in results/benchmarks into docs/performance.md.
 bench-page: setup
 	$(RUN)/python -m benchmarks.page
+
+# How often each claim of evarl.certify is true, into docs/certification.md.
+coverage: setup
+	$(RUN)/python -m benchmarks.coverage $(ARGS)
 
 # d3rlpy lives apart from evarl. PyTorch's CPU build must be where pip looks (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); with
 # TORCH=torch pip takes what the default index has, which on Linux includes several GB of CUDA.
