@@ -33,7 +33,7 @@ def test_plain_loops_agree(n, sequential, values):
     ]
     options = {"value_low": values[0], "value_high": values[1], "sequential": sequential}
     found = mixture_lower_bound(returns, value, fresh, -2, 4, 0.1, **options)
-    assert found == pytest.approx(slow.lower_bound(streams, -2, 4, 0.1, sequential), abs=6e-9)
+    assert found == pytest.approx(slow.lower_bound(streams, -2, 4, 0.1, sequential), abs=1e-9)
     for m in (-2.0, 0.5, 4.0):
         expected = slow.mixture(streams, m, 0.1, sequential)
         assert mixture_e_process(returns, value, fresh, m, -2, 4, 0.1, **options) == pytest.approx(expected, rel=1e-9)

@@ -30,7 +30,7 @@ def test_risk_control_is_that_of_plain_loops(n, epsilon, values):
         if expected is not None and expected < d + 2:
             losses = np.maximum(clipped - expected - returns, 0)
             bound = slow.betting_upper(losses, 0, d - expected + 2, 0.1)
-            assert found.bound == pytest.approx(min(bound, epsilon), abs=1e-8)
+            assert found.bound == pytest.approx(min(bound, epsilon), abs=1e-9)
             assert bound <= epsilon + 1e-9 or d - expected + 2 <= epsilon
             assert found.at(predictions) == pytest.approx(clipped - expected)
 
@@ -53,7 +53,7 @@ def test_rmse_is_that_of_plain_loops(n, values):
     products = (returns - clipped) * (other - clipped)
     expected = np.sqrt(max(0, slow.betting_upper(products, least, most, 0.1)))
     found = rmse_upper_bound(returns, other, predictions, -2, 4, 0.1, value_low=values[0], value_high=values[1])
-    assert found == pytest.approx(expected, abs=1e-7)
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
 def test_noise_of_returns_is_no_error_of_the_evaluator():
