@@ -30,7 +30,7 @@ results: setup
 	$(RUN)/python -m evarl.reproduce.readme
 
 test: setup
-	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(RUN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # What the tests of the report need; without it they are skipped.
 browser:

@@ -39,3 +39,11 @@ install_import_hook(CHECKED, "beartype.beartype")
 @pytest.fixture
 def key() -> jax.Array:
     return jax.random.PRNGKey(0)
+
+
+SLOW = ("test_smoke", "test_ray", "test_jobs", "test_docs", "test_resume", "test_evaluation_aware", "test_log", "test_runs")
+"""Files that take longest: begun first, so that no worker is left with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: SLOW.index(item.path.stem) if item.path.stem in SLOW else len(SLOW))

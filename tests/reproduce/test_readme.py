@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from evarl.reproduce.jobs import Store
-from evarl.reproduce.readme import FOLDER, blocks, main_table
+from evarl.reproduce.readme import FOLDER, blocks
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,8 +12,3 @@ def test_the_tables_of_the_readme_are_those_of_the_results():
     for name, block in blocks(ROOT / FOLDER).items():
         assert f"<!-- {name} -->\n{block}\n<!-- end {name} -->" in readme, f"{name}: `make results` writes it anew"
         assert block.count("\n") > 2
-
-
-def test_the_main_table_has_every_world():
-    worlds = [row[0] for row in main_table(Store(ROOT / FOLDER)).rows]
-    assert worlds == ["Navigation", "Asterix", "Freeway", "SpaceInvaders", "HalfCheetah", "Reacher", "Ant"]
