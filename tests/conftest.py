@@ -41,7 +41,16 @@ def key() -> jax.Array:
     return jax.random.PRNGKey(0)
 
 
-SLOW = ("test_smoke", "test_ray", "test_jobs", "test_docs", "test_resume", "test_evaluation_aware", "test_log", "test_runs")
+SLOW = (
+    "test_smoke",
+    "test_ray",
+    "test_jobs",
+    "test_docs",
+    "test_resume",
+    "test_evaluation_aware",
+    "test_log",
+    "test_runs",
+)
 """Files that take longest: begun first, so that no worker is left with one of them at the end."""
 
 

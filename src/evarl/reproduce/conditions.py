@@ -65,7 +65,7 @@ def condition(family: Family, world: str, mode: Mode, beta: float) -> Condition:
             "methods": [] if mode == "frozen" else list(family.methods),
             "fqe_steps": family.fqe_steps,
         }
-        label = f"{short(world).lower()}-{mode}-{beta:g}-seeds-{first}-{first + count - 1}"
+        label = f"{_slug(world)}-{mode}-{beta:g}-seeds-{first}-{first + count - 1}"
         jobs.append(Job(label, "train", settings, needs, family.weight * count))
     return Condition(world, mode, beta, tuple(jobs))
 
@@ -73,7 +73,7 @@ def condition(family: Family, world: str, mode: Mode, beta: float) -> Condition:
 def assessment(family: Family, world: str) -> Job:
     """The job that draws a world's scenarios."""
     settings = {"preset": family.preset, "changes": _changes(family, world) | {"evaluator_mode": "colearned"}}
-    return Job(f"{short(world).lower()}-assessment", "assessment", settings, weight=0.5 * family.weight)
+    return Job(f"{_slug(world)}-assessment", "assessment", settings, weight=0.5 * family.weight)
 
 
 def frozen_evaluator(family: Family, world: str) -> Job:
@@ -92,7 +92,7 @@ def frozen_evaluator(family: Family, world: str) -> Job:
         "steps": steps,
     }
     needs = {"assessment": assessment(family, world)}
-    return Job(f"{short(world).lower()}-pretraining", "pretrain", settings, needs, family.weight)
+    return Job(f"{_slug(world)}-pretraining", "pretrain", settings, needs, family.weight)
 
 
 def _changes(family: Family, world: str) -> dict[str, Any]:
@@ -106,7 +106,11 @@ def short(world: str) -> str:
     ('SpaceInvaders', 'Ant', 'Navigation')
     """
     name = world.rpartition("/")[2].removesuffix("-MinAtar")
-    return {"halfcheetah": "HalfCheetah"}.get(name, name[0].upper() + name[1:])
+    return {"halfcheetah": "HalfCheetah"}.get(name, name[0].upper() + name[1:].replace("_", " "))
+
+
+def _slug(world: str) -> str:
+    return short(world).lower().replace(" ", "-")
 
 
 @dataclass(frozen=True)

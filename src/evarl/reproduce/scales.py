@@ -119,7 +119,7 @@ SMOKE = Scale(
     name="smoke",
     about="one game, one robot, two seeds, five updates: shows that everything runs; its numbers and verdicts mean nothing",
     minatar=Family("minatar", GAMES[2:], 2, 2, (0.01,), True, 4, 2, 5, 100, 1, TINY, pretraining=(4, 32, 20)),
-    brax=Family("brax", ROBOTS[1:2], 2, 2, (5e-4,), False, 4, 2, 5, 100, 1, TINY, methods=WITHOUT_TIS),
+    brax=Family("brax", ("brax/inverted_pendulum",), 2, 2, (5e-4,), False, 4, 2, 5, 100, 1, TINY, methods=WITHOUT_TIS),
     navigation=Family("navigation", ("navigation",), 2, 2, (0.05,), False, 4, 8, 1, 100, 1, TINY | {"horizon": None}),
     trials=20,
 )

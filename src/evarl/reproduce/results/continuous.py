@@ -60,8 +60,8 @@ def _beside(scale: Scale, store: Store) -> Table:
         ):
             theirs: Cell = None
             key = predictor.removesuffix(", greedy-huber")
-            printed = label.endswith(("Huber)", "PDIS", "DR")) or label == "EvA-RL, evaluator"
-            if printed and name in NUMBERS:
+            compared_there = label.endswith(("Huber)", "PDIS", "DR")) or label == "EvA-RL, evaluator"
+            if compared_there and name in NUMBERS:
                 theirs = Measured(*NUMBERS[name][key])
             ours = [None if seeds is None else measured(seeds.mae(predictor, kind)) for kind in KINDS]
             rows.append((name, f"MAE: {label}", theirs, *ours))
@@ -69,7 +69,8 @@ def _beside(scale: Scale, store: Store) -> Table:
             below = ordinary.returns()
             ratios = {seed: value / below[seed] for seed, value in aware.returns().items() if below.get(seed)}
             ratio = measured(ratios or None)
-            rows.append((name, "return of EvA-RL / ordinary training", Measured(*RATIOS[name]), ratio, ratio))
+            printed = Measured(*RATIOS[name]) if name in RATIOS else None
+            rows.append((name, "return of EvA-RL / ordinary training", printed, ratio, ratio))
     return Table(
         "beside-the-paper",
         "The paper's table, and the same here",
