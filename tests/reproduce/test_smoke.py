@@ -1,4 +1,7 @@
-"""Everything at once, as a user would: `evarl reproduce all --scale smoke`, and a look at every page of it."""
+"""As a user would: `evarl reproduce RESULT --scale smoke`, stopped and gone on with, and a look at every page of it.
+
+All eight results compile for several minutes: `EVARL_ALL_RESULTS=1` has them all, the suite by itself those that are quick.
+"""
 
 import json
 import os
@@ -12,15 +15,19 @@ import pytest
 from evarl.reproduce.results import NAMES
 from tests.reproduce.browser import complaints, installed, requests, started
 
-COMMAND = [sys.executable, "-c", "from evarl.cli.main import main; main()", "reproduce", "all", "--scale", "smoke"]
+CHOSEN = NAMES if os.environ.get("EVARL_ALL_RESULTS") else ("mismatch", "tabular", "scenarios")
+
+
+def command(name, folder):
+    call = [sys.executable, "-c", "from evarl.cli.main import main; main()"]
+    return [*call, "reproduce", name, "--scale", "smoke", "--out", str(folder), "--json"]
 
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """Stopped by Ctrl-C once a job is finished, and gone on with."""
+    """The first is stopped by Ctrl-C once a job is finished, and gone on with."""
     folder = tmp_path_factory.mktemp("smoke")
-    command = [*COMMAND, "--out", str(folder)]
-    first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    first = subprocess.Popen(command(CHOSEN[0], folder), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 240
     while not list(folder.glob("jobs/*.json")) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -30,34 +37,36 @@ def smoke(tmp_path_factory):
     assert "go on with the same command" in said
     kept = {path.name: path.stat().st_mtime_ns for path in folder.glob("jobs/*.json")}
     assert kept
-    second = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=900)
-    assert second.returncode == 0, second.stderr
+    summaries = {}
+    for name in CHOSEN:
+        ran = subprocess.run(command(name, folder), capture_output=True, text=True, timeout=900)
+        assert ran.returncode == 0, ran.stderr
+        summaries[name] = json.loads(ran.stdout.splitlines()[-1])
     for name, written in kept.items():
         assert (folder / "jobs" / name).stat().st_mtime_ns == written, f"{name} was run twice"
-    return folder, json.loads(second.stdout.splitlines()[-1])
+    return folder, summaries
 
 
 @pytest.mark.timeout(1200)
 def test_every_result_has_a_report_with_tables_figures_and_verdicts(smoke):
-    folder, said = smoke
-    assert said["failures"] == {}
-    assert list(said["verdicts"]) == list(NAMES)
-    for name in NAMES:
+    folder, summaries = smoke
+    for name in CHOSEN:
+        assert summaries[name]["failures"] == {}
+        assert list(summaries[name]["verdicts"]) == [name]
         report = folder / name
         for kind in ("report.html", "*.md", "*.csv", "*.png", "*.svg", "checks.json"):
             assert list(report.glob(kind)), (name, kind)
         text = (report / "report.html").read_text()
-        assert "is missing" not in text
+        assert "is missing: " not in text
         assert str(folder) not in text, "a machine's path"
-    assert os.path.getsize(folder / "index.html") > 1000
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_a_browser_shows_all_of_it_and_complains_of_nothing(smoke, tmp_path):
     installed()
     folder, _ = smoke
     with started(tmp_path / "profile") as browser:
-        for name in NAMES:
+        for name in CHOSEN:
             browser.get((folder / name / "report.html").as_uri())
             for figure in browser.find_elements("css selector", "figure img"):
                 assert figure.is_displayed(), name
