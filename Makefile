@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo results test lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage clean
+.PHONY: setup demo results test test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage clean
 
 setup: $(VENV)/installed
 
@@ -31,6 +31,10 @@ results: setup
 
 test: setup
 	$(RUN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+# What takes minutes to compile: every result at the scale `smoke` with a browser, and a real Ray with a killed worker.
+test-slow: setup
+	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile -m slow tests/reproduce
 
 # What the tests of the report need; without it they are skipped.
 browser:

@@ -1,10 +1,6 @@
-"""As a user would: `evarl reproduce RESULT --scale smoke`, stopped and gone on with, and a look at every page of it.
-
-All eight results compile for several minutes: `EVARL_ALL_RESULTS=1` has them all, the suite by itself those that are quick.
-"""
+"""As a user would: `evarl reproduce RESULT --scale smoke`, stopped and gone on with, and a look at every page of it."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,7 +11,7 @@ import pytest
 from evarl.reproduce.results import NAMES
 from tests.reproduce.browser import complaints, installed, requests, started
 
-CHOSEN = NAMES if os.environ.get("EVARL_ALL_RESULTS") else ("mismatch", "tabular", "scenarios")
+pytestmark = pytest.mark.slow
 
 
 def command(name, folder):
@@ -27,7 +23,7 @@ def command(name, folder):
 def smoke(tmp_path_factory):
     """The first is stopped by Ctrl-C once a job is finished, and gone on with."""
     folder = tmp_path_factory.mktemp("smoke")
-    first = subprocess.Popen(command(CHOSEN[0], folder), stderr=subprocess.PIPE, text=True)
+    first = subprocess.Popen(command(NAMES[0], folder), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 240
     while not list(folder.glob("jobs/*.json")) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -38,7 +34,7 @@ def smoke(tmp_path_factory):
     kept = {path.name: path.stat().st_mtime_ns for path in folder.glob("jobs/*.json")}
     assert kept
     summaries = {}
-    for name in CHOSEN:
+    for name in NAMES:
         ran = subprocess.run(command(name, folder), capture_output=True, text=True, timeout=900)
         assert ran.returncode == 0, ran.stderr
         summaries[name] = json.loads(ran.stdout.splitlines()[-1])
@@ -50,7 +46,7 @@ def smoke(tmp_path_factory):
 @pytest.mark.timeout(1200)
 def test_every_result_has_a_report_with_tables_figures_and_verdicts(smoke):
     folder, summaries = smoke
-    for name in CHOSEN:
+    for name in NAMES:
         assert summaries[name]["failures"] == {}
         assert list(summaries[name]["verdicts"]) == [name]
         report = folder / name
@@ -66,7 +62,7 @@ def test_a_browser_shows_all_of_it_and_complains_of_nothing(smoke, tmp_path):
     installed()
     folder, _ = smoke
     with started(tmp_path / "profile") as browser:
-        for name in CHOSEN:
+        for name in NAMES:
             browser.get((folder / name / "report.html").as_uri())
             for figure in browser.find_elements("css selector", "figure img"):
                 assert figure.is_displayed(), name
