@@ -6,8 +6,9 @@ import pytest
 
 import evarl
 from evarl.learning.examiner import LearntEvaluator
+from evarl.report.predictors import BATCH, CRITIC, EVALUATOR, SHUFFLED, ZEROED
 from evarl.report.scores import Estimate
-from evarl.report.witness import BATCH, CRITIC, EVALUATOR, SHUFFLED, ZEROED, Witness
+from evarl.report.witness import Witness
 from tests.report.tiny import constant, train_tiny, with_evaluators
 
 QUICK = {"rollouts": 4, "states": 8}

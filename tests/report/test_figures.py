@@ -6,8 +6,8 @@ import numpy as np
 
 from evarl.report.evaluation import Evaluation, Queries, SeedEvaluation
 from evarl.report.figures import STYLES, evaluation_picture
+from evarl.report.predictors import EVALUATOR
 from evarl.report.scores import Estimate
-from evarl.report.witness import EVALUATOR
 from evarl.truth.monte_carlo import Truth
 
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from evarl.cli.main import call
-from evarl.cli.reproduce import with_seeds
 from evarl.errors import InputError
 from evarl.ope.configuration import LABELS
 from evarl.reproduce.assemble import findings
 from evarl.reproduce.jobs import Store, with_needs
 from evarl.reproduce.results import NAMES, result
-from evarl.reproduce.scales import LAPTOP, PAPER, SMOKE
+from evarl.reproduce.scales import LAPTOP, PAPER, SMOKE, with_seeds
 from evarl.reproduce.write import write_findings
 
 CONTROLS = ("evaluator, Ξ zeroed", "evaluator, Ξ shuffled", "critic", "last batch's mean")

@@ -93,7 +93,7 @@ def parse_seeds(text: str) -> list[int] | None:
 
 
 def _print(found: "Evaluation") -> None:
-    from evarl.report.witness import EVALUATOR, PASSIVE
+    from evarl.report.predictors import EVALUATOR, PASSIVE
 
     one = len(found.seeds) == 1
     over = "standard errors are the Monte Carlo's" if one else f"mean ± standard error over {len(found.seeds)} seeds"

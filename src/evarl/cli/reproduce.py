@@ -10,14 +10,14 @@ import tyro
 
 from evarl.cli.parsing import parse
 from evarl.errors import EvarlError, InputError
-from evarl.reproduce.scales import SCALES, Family, Scale, ScaleName
+from evarl.reproduce.scales import SCALES, ResultName, ScaleName, with_seeds
 
 if TYPE_CHECKING:
     from evarl.reproduce.findings import Findings
     from evarl.reproduce.jobs import Job, Store
     from evarl.reproduce.schedule import Workers
 
-Name = Literal["tradeoff", "ope-on-eva", "pipelines", "continuous", "mismatch", "tabular", "curves", "scenarios", "all"]
+Name = ResultName | Literal["all"]
 
 
 @dataclass(frozen=True)
@@ -97,21 +97,6 @@ def run(arguments: list[str]) -> None:
         raise EvarlError(
             f"{len(failures)} of the jobs failed; the reports are of the others. Try the same command again"
         )
-
-
-def with_seeds(scale: Scale, seeds: int | None) -> Scale:
-    """The scale with another number of seeds everywhere."""
-    import dataclasses
-
-    if seeds is None:
-        return scale
-
-    def fewer(family: Family) -> Family:
-        return dataclasses.replace(family, seeds=seeds)
-
-    return dataclasses.replace(
-        scale, minatar=fewer(scale.minatar), brax=fewer(scale.brax), navigation=fewer(scale.navigation)
-    )
 
 
 def _workers(command: Reproduce, store: "Store") -> "Workers":

@@ -14,9 +14,10 @@ from evarl.errors import InputError
 from evarl.ope.configuration import LABELS, LogSettings
 from evarl.ope.metrics import PolicyMetrics, policy_metrics
 from evarl.report.logged import LoggedSeed, estimate_seed
+from evarl.report.predictors import CRITIC, EVALUATOR, ORDER, WITHOUT
 from evarl.report.scores import Estimate, Score, average, rank_correlation, root, score, skill
 from evarl.report.subjects import Starts, draw_starts, root_key
-from evarl.report.witness import CRITIC, EVALUATOR, ORDER, WITHOUT, Predictions, Witness
+from evarl.report.witness import Predictions, Witness
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.truth.monte_carlo import Truth, true_values, true_values_on_host, visited_states

@@ -8,7 +8,7 @@ import numpy as np
 
 from evarl.ope.configuration import LABELS
 from evarl.report.evaluation import Evaluation, Queries
-from evarl.report.witness import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
+from evarl.report.predictors import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
 
 STYLES = {
     BATCH: ("#999999", "s"),

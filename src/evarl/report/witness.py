@@ -9,19 +9,10 @@ from jaxtyping import Array, Float
 
 from evarl.errors import FileError
 from evarl.learning.examiner import LearntEvaluator
+from evarl.report.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
 from evarl.report.subjects import predictor, taker
 from evarl.runs.run import Run
 from evarl.worlds.world import Key
-
-EVALUATOR = "evaluator"
-ZEROED = "evaluator, Ξ zeroed"
-SHUFFLED = "evaluator, Ξ shuffled"
-CRITIC = "critic"
-BATCH = "last batch's mean"
-PASSIVE = "passive evaluator"
-ORDER = (EVALUATOR, ZEROED, SHUFFLED, CRITIC, BATCH)
-WITHOUT = (CRITIC, BATCH, ZEROED)
-"""Predictors that see nothing of the policy's assessment."""
 
 Predictions = dict[str, Float[np.ndarray, "J Q"]]
 """By predictor; J is 1 but for Ξ shuffled, which speaks once for every other policy."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evarl.ope.configuration import LABELS, Method
+from evarl.report.predictors import EVALUATOR, ORDER
 from evarl.reproduce import drawing
 from evarl.reproduce.conditions import Seeds, assessment, conditions, found, measured, short
 from evarl.reproduce.findings import Cell, Check, Measured, Picture, Table
@@ -13,8 +14,6 @@ from evarl.reproduce.jobs import Job, Store
 from evarl.reproduce.scales import Family
 from evarl.reproduce.verdicts import all_larger
 
-EVALUATOR, CRITIC = "evaluator", "critic"
-CONTROLS = ("evaluator, Ξ zeroed", "evaluator, Ξ shuffled", CRITIC, "last batch's mean")
 KINDS = ("start", "visited")
 
 
@@ -53,7 +52,7 @@ def results_table(name: str, title: str, worlds: dict[str, list[Seeds]], kind: s
     """A row for each condition: return, and the mean absolute error of every predictor at one kind of states."""
     everyone = [seeds for rows in worlds.values() for seeds in rows]
     spoken = {p for seeds in everyone for p in seeds.predictors(kind)}
-    columns = [p for p in (EVALUATOR, *CONTROLS, *LABELS.values()) if p in spoken]
+    columns = [p for p in (*ORDER, *LABELS.values()) if p in spoken]
     rows: list[tuple[Cell, ...]] = []
     best: set[tuple[int, int]] = set()
     for seeds in everyone:
@@ -148,7 +147,7 @@ def errors_picture(worlds: dict[str, list[Seeds]], kind: str) -> Picture | None:
     panels = {}
     for world, rows in worlds.items():
         for seeds in rows:
-            names = [p for p in (EVALUATOR, *CONTROLS, *LABELS.values()) if p in seeds.predictors(kind)]
+            names = [p for p in (*ORDER, *LABELS.values()) if p in seeds.predictors(kind)]
             errors = {name: measured(seeds.mae(name, kind)) for name in names}
             panels[f"{short(world)}, β = {seeds.condition.beta:g}"] = {n: e for n, e in errors.items() if e is not None}
     if not panels:

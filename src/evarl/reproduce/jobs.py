@@ -1,6 +1,7 @@
 """Pieces of work that are done once, and the folder that keeps what came of them. No JAX."""
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -32,7 +33,7 @@ class Job:
     weight: float = 1.0
     """Roughly how long it takes, relative to others: for the overall progress and for what is begun first."""
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The label and eight digits that change with everything the numbers depend on."""
         needs = {part: job.name for part, job in self.needs.items()}

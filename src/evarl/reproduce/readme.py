@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from evarl.experiments.tables import fill_page
-from evarl.reproduce.common import EVALUATOR, gathered, one_of
+from evarl.report.predictors import EVALUATOR
+from evarl.reproduce.common import gathered, one_of
 from evarl.reproduce.conditions import measured, short
 from evarl.reproduce.findings import Cell, Table
 from evarl.reproduce.jobs import Store

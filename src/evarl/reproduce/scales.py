@@ -1,11 +1,14 @@
 """How much of each family of worlds is run: to see the path, on a laptop, or as in the paper. Plain data."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from evarl.ope.configuration import Method
 
 ScaleName = Literal["smoke", "laptop", "paper"]
+ResultName = Literal["tradeoff", "ope-on-eva", "pipelines", "continuous", "mismatch", "tabular", "curves", "scenarios"]
+"""The paper's results, each a module of `evarl.reproduce.results`."""
 
 METHODS: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "tis", "pdis", "dr", "wpdis", "wdr")
 """The paper's four, fitted Q evaluation in both conventions, and the self-normalised forms that are less noisy."""
@@ -58,7 +61,7 @@ class Scale:
 
 GAMES = ("gymnax/Asterix-MinAtar", "gymnax/Freeway-MinAtar", "gymnax/SpaceInvaders-MinAtar")
 ROBOTS = ("brax/halfcheetah", "brax/reacher", "brax/ant")
-WITHOUT_TIS: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr", "wpdis", "wdr")
+WITHOUT_TIS: tuple[Method, ...] = tuple(method for method in METHODS if method != "tis")
 """The paper leaves TIS out where episodes have 1 000 steps."""
 
 PAPER = Scale(
@@ -130,3 +133,16 @@ SMOKE = Scale(
 )
 
 SCALES: dict[ScaleName, Scale] = {scale.name: scale for scale in (SMOKE, LAPTOP, PAPER)}
+
+
+def with_seeds(scale: Scale, seeds: int | None) -> Scale:
+    """The scale with another number of seeds everywhere."""
+    if seeds is None:
+        return scale
+
+    def changed(family: Family) -> Family:
+        return dataclasses.replace(family, seeds=seeds)
+
+    return dataclasses.replace(
+        scale, minatar=changed(scale.minatar), brax=changed(scale.brax), navigation=changed(scale.navigation)
+    )

@@ -46,7 +46,8 @@ def run_jobs(jobs: list[Job], store: Store, workers: Workers, watcher: Watcher) 
     """
     everything = with_needs(jobs)
     failures: dict[str, str] = {}
-    waiting = [job for job in everything if not store.finished(job)]
+    finished = {job.name for job in everything if store.finished(job)}
+    waiting = [job for job in everything if job.name not in finished]
     waiting.sort(key=lambda job: -_weight_behind(job, everything))
     running: dict[str, Job] = {}
     try:
@@ -55,19 +56,20 @@ def run_jobs(jobs: list[Job], store: Store, workers: Workers, watcher: Watcher) 
                 job = running.pop(name)
                 if ended.failure is not None:
                     failures[name] = ended.failure
-                elif not store.finished(job):
+                elif store.finished(job):
+                    finished.add(name)
+                else:
                     failures[name] = "the worker ended without a result"
             for job in [job for job in waiting if any(needed.name in failures for needed in job.needs.values())]:
                 waiting.remove(job)
                 failed = next(needed.name for needed in job.needs.values() if needed.name in failures)
                 failures[job.name] = f"was not begun: it needs {failed}, which failed"
-            ready = [job for job in waiting if all(store.finished(needed) for needed in job.needs.values())]
+            ready = [job for job in waiting if all(needed.name in finished for needed in job.needs.values())]
             for job in ready[: workers.free()]:
                 waiting.remove(job)
                 running[job.name] = job
                 workers.begin(job)
-            finished = len(everything) - len(waiting) - len(running) - len(failures)
-            watcher.show(finished, len(failures), list(running.values()))
+            watcher.show(len(finished), len(failures), list(running.values()))
             if waiting or running:
                 time.sleep(LOOK_SECONDS)
     finally:

@@ -14,7 +14,7 @@ from evarl.ope.configuration import LABELS, LogSettings
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.report.evaluation import Evaluation, SeedEvaluation, evaluate
 from evarl.report.pictures import CHANNELS
-from evarl.report.witness import CRITIC, EVALUATOR
+from evarl.report.predictors import CRITIC, EVALUATOR
 from evarl.reproduce.jobs import Job, Store
 from evarl.runs.assessments import build_assessment, load_assessment, save_assessment, save_evaluator
 from evarl.runs.machine import keep_compiled_programs

@@ -6,12 +6,13 @@ A module says what it runs (`jobs`), what the paper claims (`PAPER`), and what w
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 from evarl.reproduce.common import Said
 from evarl.reproduce.jobs import Job, Store
-from evarl.reproduce.scales import Scale
+from evarl.reproduce.scales import ResultName, Scale
 
-NAMES = ("tradeoff", "ope-on-eva", "pipelines", "continuous", "mismatch", "tabular", "curves", "scenarios")
+NAMES: tuple[ResultName, ...] = get_args(ResultName)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """`continuous`: whole pipelines in three Brax robots, β = 5 × 10⁻⁴."""
 
-from evarl.reproduce.common import EVALUATOR, KINDS, Said, all_jobs, gathered, one_of
+from evarl.report.predictors import EVALUATOR
+from evarl.reproduce.common import KINDS, Said, all_jobs, gathered, one_of
 from evarl.reproduce.conditions import measured, short
 from evarl.reproduce.findings import Cell, Measured, Table
 from evarl.reproduce.jobs import Job, Store

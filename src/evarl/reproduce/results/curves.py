@@ -2,7 +2,7 @@
 
 from evarl.reproduce import common
 from evarl.reproduce.common import Said
-from evarl.reproduce.conditions import Seeds, short
+from evarl.reproduce.conditions import Seeds, measured, short
 from evarl.reproduce.findings import Cell, Check, Picture, Table
 from evarl.reproduce.jobs import Job, Store
 from evarl.reproduce.scales import Scale
@@ -76,8 +76,6 @@ def _checks(rows: list[Seeds]) -> list[Check]:
 
 
 def _table(worlds: dict[str, list[Seeds]]) -> Table:
-    from evarl.reproduce.conditions import measured
-
     rows: list[tuple[Cell, ...]] = []
     for world, everything in worlds.items():
         for seeds in everything:

@@ -4,13 +4,15 @@ The paper's settings: 8 environments × 200 steps, 1 000 updates, 30 seeds, 4 sc
 trajectories of the last updates, some 2 000 for each seed.
 """
 
+from evarl.ope.configuration import LABELS
+from evarl.report.predictors import CRITIC, EVALUATOR, ORDER, ZEROED
 from evarl.reproduce import common
-from evarl.reproduce.common import EVALUATOR, KINDS, Said, one_of
+from evarl.reproduce.common import KINDS, Said, one_of
 from evarl.reproduce.conditions import Seeds, measured
 from evarl.reproduce.findings import Cell, Check, Measured, Table
 from evarl.reproduce.jobs import Job, Store
 from evarl.reproduce.results.ope_on_eva import AS_IN_PAPER, SOUND
-from evarl.reproduce.scales import Scale
+from evarl.reproduce.scales import METHODS, Scale
 from evarl.reproduce.verdicts import bootstrapped, larger
 
 TITLE = "An assessment with other dynamics than deployment: 2-D navigation"
@@ -30,20 +32,7 @@ NUMBERS = {
 }
 """The paper's mean absolute errors. Its FQE is put beside the convention whose errors are of that size."""
 RETURNS = {"passive": (-4.61, 0.21), "colearned": (-4.78, 0.33)}
-PREDICTORS = (
-    EVALUATOR,
-    "evaluator, Ξ zeroed",
-    "evaluator, Ξ shuffled",
-    "critic",
-    "last batch's mean",
-    "FQE",
-    "FQE, greedy-huber",
-    "TIS",
-    "PDIS",
-    "DR",
-    "self-normalised PDIS",
-    "self-normalised DR",
-)
+PREDICTORS = (*ORDER, *(LABELS[method] for method in METHODS))
 
 
 def jobs(scale: Scale) -> list[Job]:
@@ -83,12 +72,12 @@ def _checks(ordinary: Seeds | None, aware: Seeds | None) -> list[Check]:
         for methods, which in ((AS_IN_PAPER, "(FQE: greedy, Huber)"), (SOUND, "(FQE: sound)")):
             found.append(common.below_every(aware, "methods on the EvA-RL policy", methods, which, kind))
             found.append(common.below_every(aware, "methods on the ordinary policy", methods, which, kind, of=ordinary))
-        for name in ("critic", "evaluator, Ξ zeroed"):
+        for name in (CRITIC, ZEROED):
             mine = None if aware is None else aware.mae(EVALUATOR, kind)
             theirs = None if aware is None else aware.mae(name, kind)
             found.append(
                 larger(
-                    f"Evaluator MAE below that of the {name.replace('evaluator, Ξ zeroed', 'evaluator without Ξ')}, at "
+                    f"Evaluator MAE below that of the {name.replace(ZEROED, 'evaluator without Ξ')}, at "
                     f"{kind} states (a control the paper does not show)",
                     f"MAE of the {name} less that of the evaluator",
                     theirs,

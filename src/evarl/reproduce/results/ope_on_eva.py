@@ -6,8 +6,9 @@ loss, time limits that end the value).
 """
 
 from evarl.ope.configuration import Method
+from evarl.report.predictors import EVALUATOR, WITHOUT
 from evarl.reproduce import common
-from evarl.reproduce.common import EVALUATOR, KINDS, Said, one_of
+from evarl.reproduce.common import KINDS, Said, one_of
 from evarl.reproduce.conditions import Seeds, short
 from evarl.reproduce.findings import Check
 from evarl.reproduce.jobs import Job, Store
@@ -21,7 +22,6 @@ PAPER = (
 )
 AS_IN_PAPER: tuple[Method, ...] = ("fqe-greedy-huber", "tis", "pdis", "dr")
 SOUND: tuple[Method, ...] = ("fqe", "tis", "pdis", "dr", "wpdis", "wdr")
-WITHOUT = ("critic", "last batch's mean", "evaluator, Ξ zeroed")
 
 
 def jobs(scale: Scale) -> list[Job]:

@@ -4,8 +4,9 @@ Each pipeline uses the data of its own training. The two policies of a seed begi
 seed by seed.
 """
 
+from evarl.report.predictors import EVALUATOR
 from evarl.reproduce import common
-from evarl.reproduce.common import EVALUATOR, KINDS, Said, one_of
+from evarl.reproduce.common import KINDS, Said, one_of
 from evarl.reproduce.conditions import Seeds, short
 from evarl.reproduce.findings import Check
 from evarl.reproduce.jobs import Job, Store
@@ -32,7 +33,7 @@ def said(scale: Scale, store: Store) -> Said:
     return compared(store, scale.minatar)
 
 
-def compared(store: Store, family: Family, discounted: bool = True) -> Said:
+def compared(store: Store, family: Family) -> Said:
     """Both pipelines in all worlds of a family; at the smallest β above 0 as the paper does."""
     worlds = common.gathered(store, family, ("passive", "colearned"))
     beta = family.betas[0]

@@ -5,8 +5,9 @@ co-learned evaluator at each β, and with an evaluator that was fitted to the po
 Measured: the true return of the final policies, and the evaluator's mean absolute error against Monte-Carlo truth.
 """
 
+from evarl.report.predictors import EVALUATOR
 from evarl.reproduce import common
-from evarl.reproduce.common import EVALUATOR, KINDS, Said, one_of
+from evarl.reproduce.common import KINDS, Said, one_of
 from evarl.reproduce.conditions import Seeds, measured, short
 from evarl.reproduce.findings import Cell, Check, Table
 from evarl.reproduce.jobs import Job, Store
