@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evarl.agents.configuration import AgentConfig, PPOConfig
+    from evarl.certificates.compare import compare_policies
+    from evarl.certificates.issue import Terms, issue_certificate
+    from evarl.certificates.verify import verify_certificate
     from evarl.learning.configuration import TrainConfig
     from evarl.learning.presets import preset
     from evarl.report.evaluation import evaluate
@@ -22,12 +25,16 @@ _HOMES = {
     "AgentConfig": "evarl.agents.configuration",
     "PPOConfig": "evarl.agents.configuration",
     "Run": "evarl.runs.run",
+    "Terms": "evarl.certificates.issue",
     "TrainConfig": "evarl.learning.configuration",
     "assess": "evarl.report.examination",
+    "compare_policies": "evarl.certificates.compare",
     "evaluate": "evarl.report.evaluation",
+    "issue_certificate": "evarl.certificates.issue",
     "make_world": "evarl.worlds.registry",
     "preset": "evarl.learning.presets",
     "train": "evarl.runs.train",
+    "verify_certificate": "evarl.certificates.verify",
     "world_names": "evarl.worlds.registry",
 }
 """Public names and where they live: JAX is imported when one that needs it is first used, so that help stays quick."""
@@ -36,12 +43,16 @@ __all__ = [
     "AgentConfig",
     "PPOConfig",
     "Run",
+    "Terms",
     "TrainConfig",
     "assess",
+    "compare_policies",
     "evaluate",
+    "issue_certificate",
     "make_world",
     "preset",
     "train",
+    "verify_certificate",
     "world_names",
 ]
 

@@ -13,6 +13,15 @@ G, V = [0.2, 0.4, 0.6], [0.1, 0.2, 0.3]
 FRESH = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]
 
 CASES = {
+    "first to finish": (
+        lambda: certify.first_begun([1.0, 0.0, 2.0], [True, False, True], 2),
+        "ended: episode 2 of the first 2 has not ended; the episodes that end first are the short ones and do not stand for "
+        "all, so go on until these have ended",
+    ),
+    "more than were begun": (
+        lambda: certify.first_begun([1.0], [True], 2),
+        "count: 2 is not allowed; want from 1 to 1, the episodes that were begun",
+    ),
     "no returns": (lambda: certify.betting_lower_bound([], 0, 1), "returns: has length 0; want at least 1 rollouts"),
     "not finite": (
         lambda: certify.betting_lower_bound([0.1, np.nan], 0, 1),

@@ -11,6 +11,7 @@
 | C5: J_new ≥ Ĵ(Ξ_new) + q, without a rollout of the new policy | `conformal_bound` |
 | several candidates, one α | `fixed_sequence` |
 | an estimate with little variance, no certificate | `trajectory_estimate` |
+| returns of a vectorised world, without a preference for short episodes | `first_begun` |
 | for comparison only | `hoeffding_lower_bound`, `bernstein_lower_bound`, `student_t_lower_estimate` (invalid) |
 
 Every function trusts what no array can show: that policy, evaluator, range, levels and stopping rule were fixed before the
@@ -26,6 +27,7 @@ from evarl.certify.control import (
     mixture_lower_bound,
     mixture_sequential_test,
 )
+from evarl.certify.episodes import first_begun
 from evarl.certify.intervals import bernstein_lower_bound, hoeffding_lower_bound, student_t_lower_estimate
 from evarl.certify.order import OrderBound, least_rollouts, order_bound, order_index
 from evarl.certify.ordering import fixed_sequence
@@ -46,6 +48,7 @@ __all__ = [
     "conformal_index",
     "controlled_returns",
     "e_process",
+    "first_begun",
     "fixed_sequence",
     "hoeffding_lower_bound",
     "least_rollouts",

@@ -11,13 +11,16 @@ COMMANDS = {
     "train": "train a policy, with --beta an evaluable one, and keep the run in a directory",
     "assess": "give a policy the driver's test, and predict its deployment value from it",
     "evaluate": "measure a run's evaluators against the truth, beside every control",
+    "certify": "test a claim about a policy, and issue a certificate that holds for finite samples",
+    "compare": "test which of several policies reach a threshold, the most promising first",
+    "verify": "check a certificate: its files, its numbers and its rollouts",
     "ope": "estimate the values of a run's policies from the trajectories that its training logged",
     "pretrain": "fit an evaluator to all policies of a run, to be held fixed in another",
     "reproduce": "reproduce a result of the paper: runs, tables, figures, verdicts and a report",
     "study": "make a study of docs/studies.md: tables and figure",
     "worlds": "list the worlds with their spaces, horizon and discount",
 }
-"""Each is a module of this folder with a function `run(arguments)`."""
+"""Each is a module of this folder with a function `run(arguments)`, which may return an exit code."""
 
 
 def main() -> None:
@@ -36,7 +39,7 @@ def call(arguments: list[str]) -> int:
     try:
         if arguments[0] not in COMMANDS:
             raise unknown_name("command", arguments[0], COMMANDS)
-        importlib.import_module(f"evarl.cli.{arguments[0]}").run(arguments[1:])
+        return importlib.import_module(f"evarl.cli.{arguments[0]}").run(arguments[1:]) or 0
     except EvarlError as error:
         print(f"evarl: {error}", file=sys.stderr)
         return 2
@@ -46,7 +49,6 @@ def call(arguments: list[str]) -> int:
     except KeyboardInterrupt as error:
         print(f"evarl: {error}" if str(error) else "evarl: stopped", file=sys.stderr)
         return 130
-    return 0
 
 
 def _help() -> str:

@@ -1,14 +1,13 @@
-"""Findings as one page of HTML that needs nothing else: no network, no files beside it, and to be read, no script."""
+"""Findings as one page of HTML."""
 
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from html import escape
-from importlib.resources import files
 from math import isfinite
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 from urllib.parse import quote
 
+from evarl.report.document import data_address, document, listing, paragraphs, settings_list
 from evarl.reproduce.findings import Cell, Check, Findings, Measured, Picture, Table, Verdict
 from evarl.reproduce.tables import csv, interval, numeric, sort_value, text
 
@@ -16,16 +15,8 @@ ORDER: tuple[Verdict, ...] = ("does not hold", "undecided", "holds")
 """What a reader must not miss comes first."""
 assert set(ORDER) == set(get_args(Verdict))
 SYMBOLS: dict[Verdict, str] = {"does not hold": "✕", "undecided": "?", "holds": "✓"}
-FEW = 8
-"""Up to so many settings are shown unfolded."""
 SHORT = 28
 """Words up to so many letters stay on one line of a table, as numbers do."""
-
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'"
-ICON = (
-    "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'><rect width='16' height='16' rx='3.5' fill='#1d4f91'/>"
-    "<path d='M8 3v10M4 8h8' stroke='#fff' stroke-width='1.2' opacity='.55'/><circle cx='10' cy='8' r='2.2' fill='#fff'/></svg>"
-)
 
 
 class Entry(NamedTuple):
@@ -42,12 +33,12 @@ def page(findings: Findings) -> str:
     """The report."""
     checks = sorted(findings.checks, key=lambda check: ORDER.index(check.verdict))
     sections = {
-        "Claims": checks and _KEY + _list("checks", map(_check, checks)),
-        "What the paper claims": findings.paper and f'<div class="paper">{_paragraphs(findings.paper)}</div>',
+        "Claims": checks and _KEY + listing("checks", map(_check, checks)),
+        "What the paper claims": findings.paper and f'<div class="paper">{paragraphs(findings.paper)}</div>',
         "Tables": "".join(map(_table, findings.tables)),
         "Figures": "".join(map(_picture, findings.pictures)),
-        "Notes": _list("notes", (f"<li>{_paragraphs(note)}</li>" for note in findings.notes)),
-        "How this was made": _settings(findings.about),
+        "Notes": listing("notes", (f"<li>{paragraphs(note)}</li>" for note in findings.notes)),
+        "How this was made": settings_list(findings.about),
     }
     filled = [(title.lower().replace(" ", "-"), title, body) for title, body in sections.items() if body]
     contents = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for anchor, title, _ in filled)
@@ -61,7 +52,7 @@ def page(findings: Findings) -> str:
         )
         + "</main>"
     )
-    return _document(findings.title, body)
+    return document(findings.title, body)
 
 
 def index_page(entries: Iterable[Entry], title: str = "Results of the paper, reproduced") -> str:
@@ -72,9 +63,9 @@ def index_page(entries: Iterable[Entry], title: str = "Results of the paper, rep
         for name, heading, counts, link in entries
     ]
     body = (
-        f"<header><h1>{escape(title)}</h1></header><main>{_list('reports', items) or '<p>No reports yet.</p>'}</main>"
+        f"<header><h1>{escape(title)}</h1></header><main>{listing('reports', items) or '<p>No reports yet.</p>'}</main>"
     )
-    return _document(title, body)
+    return document(title, body)
 
 
 def verdicts(findings: Findings) -> dict[Verdict, int]:
@@ -103,7 +94,7 @@ def _said(counts: Mapping[Verdict, int]) -> list[tuple[Verdict, str]]:
 
 def _tally(counts: Mapping[Verdict, int]) -> str:
     """The verdicts as badges."""
-    badges = _list("tally", (f"<li>{_badge(verdict, said)}</li>" for verdict, said in _said(counts)))
+    badges = listing("tally", (f"<li>{_badge(verdict, said)}</li>" for verdict, said in _said(counts)))
     return badges or f'<p class="quiet">{summary(counts)}</p>'
 
 
@@ -111,21 +102,6 @@ def _badge(verdict: Verdict, words: str) -> str:
     """Word, symbol and colour: the word alone is enough."""
     kind = verdict.replace(" ", "-")
     return f'<p class="badge {kind}"><span aria-hidden="true">{SYMBOLS[verdict]}</span> {words}</p>'
-
-
-def _document(title: str, body: str) -> str:
-    """Style and script go inside, so that the file can be mailed."""
-    folder = files("evarl.reproduce")
-    style, script = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js"))
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n"
-        f'<link rel="icon" href="{_data("image/svg+xml", ICON.encode())}">\n'
-        f"<style>\n{style}</style>\n</head>\n<body>\n{body}\n<script>\n{script}</script>\n</body>\n</html>\n"
-    )
 
 
 _KEY = (
@@ -148,7 +124,7 @@ def _check(check: Check) -> str:
     if check.quantity:
         parts.append(f'<p class="quiet">Effect: {escape(check.quantity)}</p>')
     if check.note:
-        parts.append(f'<div class="remark">{_paragraphs(check.note)}</div>')
+        parts.append(f'<div class="remark">{paragraphs(check.note)}</div>')
     return f'<li class="check {kind}">{"".join(parts)}</div></li>'
 
 
@@ -181,14 +157,14 @@ def _table(table: Table) -> str:
         + "</tr>"
         for row, cells in enumerate(table.rows)
     )
-    download = _data("text/csv;charset=utf-8", csv(table).encode())
+    download = data_address("text/csv;charset=utf-8", csv(table).encode())
     return (
         f'<article class="table"><div class="heading"><h3 id="{anchor}">{escape(table.title)}</h3>'
         f'<a class="download" download="{escape(table.name)}.csv" href="{download}" '
         f'aria-label="{escape(table.title)} as CSV">CSV</a></div>'
         f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{anchor}"><table aria-labelledby="{anchor}">'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-        + (f'<div class="quiet">{_paragraphs(table.note)}</div>' if table.note else "")
+        + (f'<div class="quiet">{paragraphs(table.note)}</div>' if table.note else "")
         + "</article>"
     )
 
@@ -211,66 +187,9 @@ def _cell(cell: Cell, *, heading: bool, number: bool, strong: bool) -> str:
 
 def _picture(picture: Picture) -> str:
     """As an image, not inline: Matplotlib's ids would clash, and an image can run nothing."""
-    source = _data("image/svg+xml", picture.svg) if picture.svg else _data("image/png", picture.png)
+    source = data_address("image/svg+xml", picture.svg) if picture.svg else data_address("image/png", picture.png)
     caption = escape(picture.caption)
     return (
         f'<figure id="figure-{escape(picture.name)}"><div class="card"><img src="{source}" alt="{caption}"></div>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
-
-
-def _settings(settings: Mapping[str, Any]) -> str:
-    """A table of settings; one inside another folds, and is folded if it is long."""
-    plain, nested = [], []
-    for name, value in settings.items():
-        inner = _nested(value)
-        if inner is None:
-            plain.append(f"<dt>{escape(str(name))}</dt><dd>{_setting(value, code=name == 'command')}</dd>")
-            continue
-        count = _count(inner)
-        nested.append(
-            f"<details{' open' if count <= FEW else ''}><summary>{escape(str(name))} "
-            f'<span class="quiet">{count} {"entry" if count == 1 else "entries"}</span></summary>{_settings(inner)}</details>'
-        )
-    return (f"<dl>{''.join(plain)}</dl>" if plain else "") + "".join(nested)
-
-
-def _nested(value: Any) -> Mapping[str, Any] | None:
-    """A table of settings, or a list in which there are some, by number; None for anything else and for empty ones."""
-    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
-        return {str(number): item for number, item in enumerate(value, 1)}
-    return value if isinstance(value, Mapping) and value else None
-
-
-def _count(settings: Mapping[str, Any]) -> int:
-    """How many settings there are, at any depth."""
-    return sum(1 if (inner := _nested(value)) is None else _count(inner) for value in settings.values())
-
-
-def _setting(value: Any, *, code: bool = False) -> str:
-    """A setting as it would be typed; unlike in a table nothing is rounded and signs are ASCII."""
-    if isinstance(value, str) and (code or "\n" in value):
-        return f"<pre>{escape(value)}</pre>"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.12g}"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_setting, value)) or "none"
-    return "none" if value is None or value in ({}, "") else escape(str(value))
-
-
-def _paragraphs(words: str) -> str:
-    """Text in which an empty line parts paragraphs."""
-    return "".join(f"<p>{escape(part.strip())}</p>" for part in words.split("\n\n") if part.strip())
-
-
-def _list(kind: str, items: Iterable[str]) -> str:
-    """A list of a class; nothing for no items."""
-    inside = "".join(items)
-    return f'<ul class="{kind}">{inside}</ul>' if inside else ""
-
-
-def _data(kind: str, content: bytes) -> str:
-    """Content as an address, for which nothing is fetched."""
-    return f"data:{kind};base64,{b64encode(content).decode()}"

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from evarl.errors import InputError, unknown_name
 from evarl.worlds.spaces import Box, Discrete, Space
 from evarl.worlds.third_party import as_box, lenient_promotion, strong
-from evarl.worlds.world import Action, Key, Observation, Physics, World
+from evarl.worlds.world import Action, Key, Observation, Physics, World, bounded_returns
 
 EXCLUDED = {
     "UmbrellaChain-bsuite": "draws part of its observation at random",
@@ -25,6 +25,13 @@ EXCLUDED = {
     "GaussianBandit-misc": "shows the last action",
 }
 """Environments whose observation is no function of where the world is, and why; a state of theirs cannot be begun at."""
+
+
+MOST_REWARD = {"Asterix-MinAtar": 1.0, "Freeway-MinAtar": 1.0, "Breakout-MinAtar": 1.0, "SpaceInvaders-MinAtar": 2.0}
+"""The greatest reward of a step, where it was read off the rules; no step of these games has a reward below 0.
+
+Asterix: each row holds one thing, and the player stands in one row. Freeway: one crossing. Breakout: one brick. Space
+Invaders: five steps lie between two shots, which climb nine rows, so at most two are in flight, each good for one alien."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +76,11 @@ class GymnaxWorld(World):
         with lenient_promotion():
             _, state, reward, terminated, _ = self.environment.step_env(key, physics, action, self.parameters)
         return strong(state), jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
+
+    def return_range(self) -> tuple[float, float] | None:
+        """From the greatest reward of a step, for games in which it is known."""
+        most = MOST_REWARD.get(self.name.removeprefix("gymnax/"))
+        return None if most is None else bounded_returns(0.0, most, self.horizon, self.discount)
 
     def observation(self, physics: Physics) -> Observation:
         """What Gymnax shows of a state. Neither a key nor the last action is at hand; see `EXCLUDED`."""

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.errors import unknown_name
 from evarl.worlds.spaces import Box, Discrete
-from evarl.worlds.world import Key, World
+from evarl.worlds.world import Key, World, bounded_returns
 
 GOAL = (0.9, 0.9)
 GOAL_RADIUS = 0.08
@@ -54,6 +54,11 @@ class Navigation(World):
         distance = jnp.linalg.norm(target - jnp.asarray(GOAL, jnp.float32))
         reached = distance <= GOAL_RADIUS
         return target, -distance + GOAL_BONUS * reached.astype(jnp.float32), reached
+
+    def return_range(self) -> tuple[float, float]:
+        """No place is farther from the goal than the corner (0, 0), and the bonus is paid once, when the episode ends."""
+        low, high = bounded_returns(-float(np.hypot(*GOAL)), 0.0, self.horizon, self.discount)
+        return low, high + GOAL_BONUS
 
     def observation(self, physics: Float[Array, "2"]) -> Float[Array, "2"]:
         """The position itself."""

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.errors import FileError, InputError, unknown_name
 from evarl.worlds.spaces import Box, Discrete
-from evarl.worlds.world import Key, World
+from evarl.worlds.world import Key, World, bounded_returns
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +81,10 @@ class Tabular(World):
         successor = jax.random.categorical(key, jnp.log(probabilities))
         reward = jnp.asarray(self.rewards, jnp.float32)[physics, action]
         return successor, reward, jnp.asarray(self.terminal)[successor]
+
+    def return_range(self) -> tuple[float, float]:
+        """From the least and the greatest reward."""
+        return bounded_returns(float(self.rewards.min()), float(self.rewards.max()), self.horizon, self.discount)
 
     def observation(self, physics: Int[Array, ""]) -> Float[Array, " S"]:
         """The state as a one-hot vector."""

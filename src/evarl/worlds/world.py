@@ -50,6 +50,10 @@ class World(abc.ABC):
     horizon: int
     discount: float
 
+    def return_range(self) -> tuple[float, float] | None:
+        """The least and the greatest discounted return that any policy can have; None for worlds that do not know."""
+        return None
+
     @abc.abstractmethod
     def initial(self, key: Key) -> Physics:
         """Draw a start state from μ_D."""
@@ -87,6 +91,10 @@ class HostWorld(abc.ABC):
     horizon: int
     discount: float
 
+    def return_range(self) -> tuple[float, float] | None:
+        """None: what a world on the host may reward is not known here."""
+        return None
+
     @abc.abstractmethod
     def open(self, count: int) -> "HostEnvironments":
         """Create `count` environments."""
@@ -119,6 +127,21 @@ class HostStep(NamedTuple):
     """[N] bool"""
     truncated: np.ndarray
     """[N] bool"""
+
+
+def bounded_returns(low: float, high: float, horizon: int, discount: float) -> tuple[float, float]:
+    """The range of discounted returns of episodes of 1 to `horizon` steps with rewards in [low, high].
+
+    It is a little wider than that: returns are sums of float32, whose rounding must not carry them outside.
+
+    >>> low, high = bounded_returns(0.0, 1.0, horizon=3, discount=0.5)
+    >>> round(low, 3), round(high, 3)
+    (-0.0, 1.75)
+    """
+    longest = float(np.sum(discount ** np.arange(horizon, dtype=np.float64)))
+    least, most = low * (longest if low < 0 else 1.0), high * (longest if high > 0 else 1.0)
+    slack = 1e-5 * max(abs(least), abs(most))
+    return least - slack, most + slack
 
 
 def select(condition: Bool[Array, ""], chosen: Any, otherwise: Any) -> Any:

@@ -1,0 +1,89 @@
+"""The certificate as a file: JSON with a checksum, written and read strictly. Nothing in it is executed."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evarl.certificates import hashes
+from evarl.certificates.conclusions import Conclusion
+from evarl.certificates.plain import as_dataclass
+from evarl.certificates.protocol import Protocol
+from evarl.errors import FileError
+from evarl.storage.files import write_bytes
+
+FORMAT = "evarl certificate 1"
+LONGEST = 64 * 2**20
+"""Bytes; a longer file is none of ours."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A test of the same claim about the same policy."""
+
+    protocol: str
+    """SHA-256."""
+    alpha: float
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is promised, and all that is needed to test it again."""
+
+    conclusion: Conclusion
+    protocol: Protocol
+    protocol_sha256: str
+    evidence: dict[str, tuple[float, ...]]
+    earlier: tuple[Attempt, ...]
+    """Tests of this claim about this policy that were begun before; the errors of all of them add up."""
+    issued: str
+    """When, in UTC."""
+    code: dict[str, Any]
+    machine: dict[str, Any]
+    format: str = FORMAT
+
+
+def save(path: Path, certificate: Certificate) -> None:
+    """Write it with its checksum."""
+    data = json.loads(json.dumps(dataclasses.asdict(certificate)))
+    text = json.dumps(data | {"sha256": hashes.of_data(data)}, indent=1, ensure_ascii=False, allow_nan=False)
+    write_bytes(path, (text + "\n").encode())
+
+
+def load(path: Path) -> Certificate:
+    """Read one; FileError says in one line what is wrong with it."""
+    data = read_json(path)
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise FileError(f"{path}: is not a certificate of this version ({FORMAT})")
+    stated = data.pop("sha256", None)
+    try:
+        own = hashes.of_data(data)
+    except ValueError as error:  # NaN and infinities, which Python reads and JSON does not know
+        raise FileError(f"{path}: is not a certificate ({error})") from error
+    if stated != own:
+        raise FileError(f"{path}: the certificate has been changed since it was issued (its checksum does not fit)")
+    found = as_dataclass(Certificate, data, str(path))
+    if found.protocol.hash() != found.protocol_sha256:
+        raise FileError(f"{path}: protocol has been changed since it was fixed (its checksum does not fit)")
+    return found
+
+
+def load_protocol(path: Path) -> Protocol:
+    """Read one from the ledger, where files are named after what they hold."""
+    found = as_dataclass(Protocol, read_json(path), str(path))
+    if found.hash()[:12] not in path.name:
+        raise FileError(f"{path}: protocol has been changed since it was fixed (its name does not fit)")
+    return found
+
+
+def read_json(path: Path) -> Any:
+    """Plain data from a file."""
+    try:
+        if path.stat().st_size > LONGEST:
+            raise FileError(f"{path}: is longer than any certificate")
+        return json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise FileError(f"{path}: no such file") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise FileError(f"{path}: cannot be read as JSON ({error})") from error

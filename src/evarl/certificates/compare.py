@@ -1,0 +1,85 @@
+"""Several candidates, one level: test them in the order in which their evaluators recommend them, until the first fails."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evarl.certificates import hashes
+from evarl.certificates.evidence import STARTS, Say
+from evarl.certificates.issue import Issued, Terms, fulfil, make_protocol
+from evarl.certificates.subject import Subject
+from evarl.certify import fixed_sequence
+from evarl.errors import InputError
+from evarl.report.subjects import draw_starts
+from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One policy of a comparison."""
+
+    run: str
+    seed: int
+    predicted: float
+    """Ĵ(Ξ), by its own evaluator."""
+    issued: Issued | None
+    """None for those whose turn did not come."""
+
+    @property
+    def certified(self) -> bool:
+        """Whether it was shown to reach the threshold."""
+        return self.issued is not None and self.issued.certificate.conclusion.outcome == "certified"
+
+
+def compare_policies(
+    runs: Sequence[str | Path], terms: Terms, *, again: bool = False, say: Say = lambda line: None
+) -> list[Candidate]:
+    """Test J ≥ threshold for the final policies of all seeds of some runs, the most promising first.
+
+    None of them is certified wrongly but for α in all, however many there are.
+    """
+    keep_compiled_programs()
+    if terms.threshold is None or terms.claim != "J":
+        raise InputError("threshold: is missing; candidates are compared by whether J reaches it")
+    subjects = [Subject(run, seed) for run in map(Run.load, runs) for seed in run.seeds]
+    _check(subjects)
+    policies = [one.files()[f"policy/seed-{one.seed}.safetensors"] for one in subjects]
+    if len(set(policies)) < len(policies):
+        raise InputError("runs: a policy is given twice; want each candidate once")
+    # Random numbers of the assessments follow from the candidates and the terms, as those of the rollouts do.
+    digest = bytes.fromhex(hashes.of_data([sorted(policies), terms.threshold, terms.alpha]))
+    key = jnp.asarray(np.frombuffer(digest[:8], ">u4").astype(np.uint32))
+    start_key, show_key = jax.random.split(key)
+    predicted: list[float] = []
+    for one in subjects:
+        predict = one.assessed(jax.random.fold_in(show_key, len(predicted)))
+        predicted.append(float(predict(draw_starts(one.world, start_key, STARTS).shown).mean()))
+    order = np.argsort(-np.asarray(predicted), kind="stable").tolist()
+    ranked = tuple(policies[i] for i in order)
+    found: dict[int, Issued] = {}
+
+    def test(i: int) -> bool:
+        one = subjects[i]
+        say(f"{one.run.path} seed {one.seed}, predicted {predicted[i]:.4g}")
+        found[i] = fulfil(one, make_protocol(one, terms, candidates=ranked), again, say)
+        return found[i].certificate.conclusion.outcome == "certified"
+
+    fixed_sequence(predicted, test)
+    return [Candidate(str(subjects[i].run.path), subjects[i].seed, predicted[i], found.get(i)) for i in order]
+
+
+def _check(subjects: list[Subject]) -> None:
+    """Candidates must be for one task."""
+    first = subjects[0].world
+    for one in subjects[1:]:
+        here, there = (
+            (one.world.name, one.world.horizon, one.world.discount),
+            (first.name, first.horizon, first.discount),
+        )
+        if here != there:
+            raise InputError(f"runs: {one.run.path} is for {here}, {subjects[0].run.path} for {there}; want one task")

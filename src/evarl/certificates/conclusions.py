@@ -1,0 +1,175 @@
+"""What follows from a protocol and its evidence: plain numbers in, a statement out. NumPy and SciPy only."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from evarl import certify
+from evarl.certificates.protocol import Protocol
+from evarl.certify import Decision
+from evarl.errors import InputError
+
+Outcome = Literal["certified", "not certified", "rejected", "out of budget"]
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What may be promised."""
+
+    outcome: Outcome
+    statement: str
+    """One sentence, true with the stated confidence; or that nothing is promised."""
+    confidence: float
+    bound: float | None
+    """ℓ of J and C5, the margin of C2 and C3, u of C4; None where nothing is promised."""
+    rollouts: int
+    """That were used."""
+    numbers: dict[str, float]
+    """More, by name, for those who want to know."""
+
+
+def conclude(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+    """The statement that the evidence allows."""
+    return {"J": _mean_return, "C2": _episode, "C3": _shortfall, "C4": _error, "C5": _new_policy}[protocol.claim](
+        protocol, evidence
+    )
+
+
+def decide(protocol: Protocol, rows: Iterable[tuple[float, ...]], *, controlled: bool) -> Decision:
+    """The sequential test on rows (return) or (return, value, mean of fresh values), taking no more than it needs."""
+    (low, high), threshold = protocol.range, _threshold(protocol)
+    level, budget = protocol.alpha, protocol.rollouts
+    if not controlled:
+        return certify.sequential_test((row[0] for row in rows), threshold, low, high, level, level, budget)
+    triples = ((result, value, [fresh]) for result, value, fresh in rows)
+    return certify.mixture_sequential_test(triples, threshold, low, high, level, level, budget)
+
+
+def least_rollouts(protocol: Protocol) -> int | None:
+    """The least n at which J ≥ threshold could be certified, should every rollout return the most; None: 10⁶ are too few."""
+    (low, high), threshold = protocol.range, _threshold(protocol)
+
+    def enough(n: int) -> bool:
+        return certify.e_process(np.full(n, high), threshold, low, high, protocol.alpha).max() >= 1 / protocol.alpha
+
+    most = 1
+    while not enough(most):
+        most *= 2
+        if most > 10**6:
+            return None
+    least = most // 2 + 1
+    while least < most:
+        middle = (least + most) // 2
+        least, most = (least, middle) if enough(middle) else (middle + 1, most)
+    return most
+
+
+def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+    (low, high), threshold = protocol.range, protocol.threshold
+    returns = evidence["returns"]
+    controlled = "fresh" in evidence
+    if controlled:
+        fresh = np.asarray(evidence["fresh"])[:, None]
+        bound = certify.mixture_lower_bound(
+            returns, evidence["values"], fresh, low, high, protocol.alpha, sequential=protocol.sequential
+        )
+    else:
+        bound = certify.betting_lower_bound(returns, low, high, protocol.alpha, sequential=protocol.sequential)
+    numbers = {"mean of the returns": float(np.mean(returns)), "least return": min(returns)}
+    outcome: Outcome = "certified"
+    if protocol.sequential:
+        columns = [evidence[name] for name in (("returns", "values", "fresh") if controlled else ("returns",))]
+        decision = decide(protocol, zip(*columns, strict=True), controlled=controlled)
+        numbers |= {"evidence for": decision.e_certified, "evidence against": decision.e_rejected}
+        outcome = decision.outcome
+        # The test stops at its threshold; the bound of the same wealth, read at that time, cannot say less.
+        bound = max(bound, _threshold(protocol)) if outcome == "certified" else bound
+    elif threshold is not None:
+        outcome = "certified" if bound >= threshold else "not certified"
+    statement = f"The mean discounted return J of this policy in {protocol.world} is at least {bound:.6g}."
+    if outcome == "rejected":
+        # One promise for one α: beside this one the lower bound would cost a second.
+        statement = f"The mean discounted return J of this policy in {protocol.world} is below {threshold:g}."
+        return Conclusion(outcome, statement, 1 - protocol.alpha, None, len(returns), numbers)
+    if outcome != "certified":
+        statement = f"Not shown that J is at least {threshold:g}; what is shown is that it is at least {bound:.6g}."
+    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, len(returns), numbers)
+
+
+def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+    assert protocol.delta is not None
+    found = certify.order_bound(evidence["returns"], evidence["values"], protocol.alpha, protocol.delta)
+    typical = float(np.mean(found.at(evidence["values"])))
+    statement = (
+        f"A new episode in {protocol.world} returns at least V̂(s) {found.margin:+.6g}, which is {typical:.6g} on average over "
+        f"start states, with probability {_percent(1 - protocol.alpha)} or more."
+    )
+    numbers = {"mean of L over start states": typical, "rank of the residual": float(found.index)}
+    numbers |= {"mean of the returns": float(np.mean(evidence["returns"]))}
+    return Conclusion("certified", statement, 1 - protocol.delta, found.margin, found.rollouts, numbers)
+
+
+def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+    low, high = protocol.range
+    assert protocol.epsilon is not None
+    returns, values = evidence["returns"], evidence["values"]
+    found = certify.risk_control(returns, values, low, high, protocol.epsilon, protocol.alpha)
+    numbers = {"mean of the returns": float(np.mean(returns)), "mean of V̂": float(np.mean(values))}
+    if found.margin is None or found.bound is None:
+        statement = f"Not shown for any margin that V̂(s) less it overstates by at most {protocol.epsilon:g} on average."
+        return Conclusion("not certified", statement, 1 - protocol.alpha, None, len(returns), numbers)
+    statement = (
+        f"L(s) = V̂(s) − {found.margin:.6g} overstates the value of a start state in {protocol.world} by at most "
+        f"{protocol.epsilon:g} on average: E[(L(s) − V(s))₊] ≤ {protocol.epsilon:g}."
+    )
+    numbers |= {
+        "mean of L over start states": float(np.mean(found.at(values))),
+        "bound of the mean shortfall": found.bound,
+    }
+    return Conclusion("certified", statement, 1 - protocol.alpha, found.margin, len(returns), numbers)
+
+
+def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+    low, high = protocol.range
+    returns, others, values = evidence["returns"], evidence["others"], evidence["values"]
+    bound = certify.rmse_upper_bound(returns, others, values, low, high, protocol.alpha)
+    products = (np.asarray(returns) - values) * (np.asarray(others) - values)
+    met = protocol.epsilon is None or bound <= protocol.epsilon
+    statement = (
+        f"The evaluator's root mean squared error over start states of {protocol.world} is at most {bound:.6g}."
+        if met
+        else f"Not shown that the evaluator's root mean squared error is at most {protocol.epsilon:g}; shown is {bound:.6g}."
+    )
+    numbers = {"estimate of the mean squared error": float(products.mean())}
+    outcome: Outcome = "certified" if met else "not certified"
+    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, 2 * len(returns), numbers)
+
+
+def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+    assert protocol.value_error is not None
+    found = certify.conformal_bound(
+        evidence["bounds"], evidence["predictions"], protocol.alpha, value_error=protocol.value_error
+    )
+    (prediction,) = evidence["prediction"]
+    bound = float(found.at(prediction))
+    met = protocol.threshold is None or bound >= protocol.threshold
+    statement = (
+        f"The mean discounted return J of this policy in {protocol.world} is at least {bound:.6g}; it was not deployed for this."
+        if met
+        else f"Not shown that J is at least {protocol.threshold:g}; what is shown without deploying it is {bound:.6g}."
+    )
+    numbers = {"prediction": prediction, "margin": found.margin, "rank of the residual": float(found.index)}
+    outcome: Outcome = "certified" if met else "not certified"
+    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, 0, numbers)
+
+
+def _threshold(protocol: Protocol) -> float:
+    if protocol.threshold is None:
+        raise InputError("threshold: is missing; want the J that is to be reached")
+    return protocol.threshold
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"

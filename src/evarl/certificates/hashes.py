@@ -1,0 +1,38 @@
+"""What names a file, a piece of plain data, and the code that runs. No JAX."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import evarl
+from evarl.errors import FileError
+from evarl.runs.provenance import commit, versions
+
+
+def of_file(path: Path) -> str:
+    """SHA-256 of its bytes."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError as error:
+        raise FileError(f"{path}: no such file") from error
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def of_data(data: Any) -> str:
+    """SHA-256 of plain data, whatever the order of its fields.
+
+    >>> of_data({"a": 1, "b": [2.5]}) == of_data({"b": [2.5], "a": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def of_code() -> dict[str, Any]:
+    """The source of this package, and what it stands on."""
+    package = Path(evarl.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    return {"source": digest.hexdigest(), "commit": commit(), "versions": versions()}

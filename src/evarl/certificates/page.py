@@ -1,0 +1,183 @@
+"""The certificate as a page that somebody who must decide can read: what is promised, how surely, and what would void it."""
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from evarl.certificates.certificate import Certificate
+from evarl.certificates.protocol import Protocol
+from evarl.report.document import data_address, document, listing, paragraphs, settings_list
+from evarl.reproduce.drawing import COLOURS, drawn
+
+BADGES = {"certified": ("holds", "✓"), "out of budget": ("undecided", "?"), "not certified": ("undecided", "?")}
+BADGES |= {"rejected": ("does-not-hold", "✕")}
+
+
+def page(certificate: Certificate, name: str) -> str:
+    """One page; `name` is that of the file it stands for."""
+    protocol, conclusion = certificate.protocol, certificate.conclusion
+    kind, symbol = BADGES[conclusion.outcome]
+    sections = {
+        "What this means": paragraphs(_meaning(certificate)),
+        "What was seen": _figure(certificate),
+        "What was assumed": listing("notes", (f"<li><p>{escape(one)}</p></li>" for one in _assumptions(protocol))),
+        "What would void it": listing("notes", (f"<li><p>{escape(one)}</p></li>" for one in _voids(certificate))),
+        "What it binds": settings_list(_binding(certificate, name)),
+    }
+    body = (
+        '<header><p class="eyebrow">Certificate</p>'
+        f"<h1>{escape(conclusion.statement)}</h1>"
+        f'<p class="summary"><span class="badge {kind}"><span aria-hidden="true">{symbol}</span> {conclusion.outcome}</span> '
+        f"at confidence {_percent(conclusion.confidence)}, from {_effort(protocol, conclusion.rollouts)}.</p></header><main>"
+        + "".join(f"<section><h2>{title}</h2>{inside}</section>" for title, inside in sections.items() if inside)
+        + "</main>"
+    )
+    return document(f"Certificate {protocol.claim}: {conclusion.outcome}", body)
+
+
+def _effort(protocol: Protocol, rollouts: int) -> str:
+    if protocol.claim == "C5":
+        each = f"{protocol.rollouts:,} rollouts each"
+        return f"{len(protocol.calibration)} other policies with {each}, and none of this one"
+    return f"{rollouts:,} rollouts in {protocol.world}"
+
+
+def _meaning(certificate: Certificate) -> str:
+    """In words."""
+    protocol, conclusion = certificate.protocol, certificate.conclusion
+    wrong = f"1 in {1 / (1 - conclusion.confidence):.3g}" if conclusion.confidence < 1 else "none"
+    parts = [
+        f"If policies of every kind were tested in this way, at most {wrong} of such statements would be false. This holds for "
+        "this number of rollouts, whatever the distribution of returns; no normal distribution is assumed.",
+        {
+            "J": "J is what an episode returns on average, later rewards discounted by "
+            f"{protocol.discount:g} per step. A single episode may return less.",
+            "C2": "The probability is that of one new episode from a start state drawn as in deployment. It is an average over "
+            "start states, not a promise for each of them.",
+            "C3": "V̂ is what the evaluator predicts from the policy's assessment. L is a value that may be relied on: where it "
+            "is too high, it is so by little on average.",
+            "C4": "The error is that of the evaluator's predictions against the true values of start states, without the noise "
+            "of single episodes.",
+            "C5": "This policy was assessed but not deployed. The confidence is over training, calibration and this policy "
+            "together, for policies that are trained in the same way.",
+        }[protocol.claim],
+    ]
+    if conclusion.outcome != "certified":
+        parts.append(
+            "What was asked for was not shown. That is no evidence against the policy."
+            if conclusion.outcome != "rejected"
+            else "What was asked for is false, with the confidence stated above."
+        )
+    if certificate.earlier:
+        total = protocol.alpha + sum(one.alpha for one in certificate.earlier)
+        parts.append(
+            f"This claim about this policy was tested {len(certificate.earlier)} times before. Whoever chooses among the results "
+            f"has a confidence of {_percent(max(0.0, 1 - total))} only."
+        )
+    return "\n\n".join(parts)
+
+
+def _assumptions(protocol: Protocol) -> list[str]:
+    said = [
+        f"Deployment is the world {protocol.world} with its start states, at most {protocol.horizon} steps to an episode. "
+        "Where the real world differs, nothing is promised.",
+        "Rollouts are independent. Each was followed to its own end, and all that were begun are counted.",
+        "Policy, evaluator, assessment, level, range and number of rollouts were fixed, and written down, before the first "
+        "rollout. The random numbers follow from what was written down, so they could not be chosen.",
+    ]
+    if protocol.range_from is not None:
+        whose = {
+            "world": "by the rules of the world",
+            "user": "on the word of whoever asked for this certificate, who must not have taken it from returns that were seen",
+        }[protocol.range_from]
+        said.append(f"Every possible return lies between {protocol.low:.6g} and {protocol.high:.6g}, {whose}.")
+    if protocol.claim == "C5":
+        said.append(
+            f"This policy and the {len(protocol.calibration)} others were trained independently and in the same way; they differ "
+            "by their seeds alone, and nobody chose this one for what it showed."
+        )
+    if protocol.candidates:
+        said.append(
+            f"It is one of {len(protocol.candidates)} candidates, tested in the order of their predictions until the first "
+            f"failed. That any of them was certified wrongly has probability at most {protocol.alpha:g}."
+        )
+    return said
+
+
+def _voids(certificate: Certificate) -> list[str]:
+    names = ", ".join(sorted(certificate.protocol.files))
+    return [
+        f"Any change to {names}: `evarl verify` compares every byte and names what has changed.",
+        "Another world, horizon, or distribution of start states than those stated here.",
+        "Tests of this policy whose results were thrown away because they were not liked.",
+    ]
+
+
+def _binding(certificate: Certificate, name: str) -> dict[str, Any]:
+    protocol, conclusion = certificate.protocol, certificate.conclusion
+    plain = {k: v for k, v in protocol.to_dict().items() if v not in (None, [], "") and k != "files"}
+    for one in plain.get("calibration", []):
+        one |= one.pop("files")
+    return {
+        "command": f"evarl verify {name}",
+        "issued": certificate.issued,
+        "protocol SHA-256": certificate.protocol_sha256,
+        "result": conclusion.numbers | ({} if conclusion.bound is None else {"bound": conclusion.bound}),
+        "files, SHA-256": protocol.files,
+        "protocol": plain,
+        "code": certificate.code,
+        "machine": certificate.machine,
+    }
+
+
+def _figure(certificate: Certificate) -> str:
+    """The distribution of what was seen, and the bound."""
+    protocol, evidence = certificate.protocol, {k: np.asarray(v) for k, v in certificate.evidence.items()}
+    label, lines, caption = "discounted return of an episode", {}, ""
+    bound = certificate.conclusion.bound
+    if protocol.claim == "C5":
+        seen, label = evidence["bounds"] - evidence["predictions"], "lower bound of J less its prediction"
+        caption = "Calibration policies: what was shown of their J, less what the evaluator predicted."
+        lines = {"margin": certificate.conclusion.numbers["margin"]}
+    elif protocol.claim in ("C2", "C3"):
+        seen, label = evidence["returns"] - evidence["values"], "return less prediction V̂(s)"
+        caption = "Episodes: what they returned, less what the evaluator predicted."
+        lines = {} if bound is None else {"margin": bound if protocol.claim == "C2" else -bound}
+    elif protocol.claim == "C4":
+        seen, label = (
+            (evidence["returns"] + evidence["others"]) / 2 - evidence["values"],
+            "mean of two returns less V̂(s)",
+        )
+        caption = (
+            "Start states: the mean of two returns, less the prediction. The noise of returns is part of this picture, "
+        )
+        caption += "and no part of the bound."
+    else:
+        seen, caption = evidence["returns"], "Returns of the episodes, and what is shown of their mean."
+        lines = {"mean": float(seen.mean())} | ({} if bound is None else {"J is at least": bound})
+        if protocol.threshold is not None:
+            lines["threshold"] = protocol.threshold
+    picture = drawn("returns", caption, (7.2, 3.1), lambda figure: _draw(figure, seen, label, lines))
+    source = data_address("image/svg+xml", picture.svg)
+    return (
+        f'<figure><div class="card"><img src="{source}" alt="{escape(caption)}"></div>'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
+def _draw(figure: Any, seen: np.ndarray, label: str, lines: dict[str, float]) -> None:
+    panel = figure.subplots()
+    panel.hist(seen, bins=min(60, max(8, int(len(seen) ** 0.5))), color=COLOURS[5], edgecolor="white", linewidth=0.5)
+    styles = {"mean": (COLOURS[6], ":"), "threshold": (COLOURS[1], "--")}
+    for name, place in lines.items():
+        colour, style = styles.get(name, (COLOURS[0], "-"))
+        panel.axvline(place, color=colour, linestyle=style, linewidth=2, label=f"{name} {place:.4g}")
+    if lines:
+        panel.legend(frameon=False)
+    panel.set_xlabel(label)
+    panel.set_ylabel("number")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"

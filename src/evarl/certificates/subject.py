@@ -1,0 +1,110 @@
+"""The policy that a certificate is for, let loose in deployment and assessment from keys that follow from the protocol."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Float
+
+from evarl.certificates import hashes
+from evarl.errors import FileError, InputError
+from evarl.report.subjects import Starts, Take, draw_starts, predictor, taker
+from evarl.rollouts.collect import Act
+from evarl.runs.assessments import ASSESSMENT
+from evarl.runs.run import Run
+from evarl.truth.monte_carlo import host_returns, rollout_returns
+from evarl.worlds.world import HostWorld, Key, World
+
+Predict = Callable[[object], Float[np.ndarray, " Q"]]
+"""V̂ at observations [Q, ...], from one assessment of the policy."""
+
+_returns = jax.jit(rollout_returns, static_argnames=("world", "discount"))
+
+
+class Rollouts(NamedTuple):
+    """Whole episodes, in the order in which they began."""
+
+    returns: Float[np.ndarray, " n"]
+    """Discounted."""
+    starts: Starts
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One seed of a run."""
+
+    run: Run
+    seed: int
+
+    @property
+    def world(self) -> World | HostWorld:
+        """Where it is deployed."""
+        return self.run.world
+
+    @property
+    def has_evaluator(self) -> bool:
+        """Whether it was trained with one."""
+        return self.run.assessment is not None
+
+    @functools.cached_property
+    def act(self) -> Act:
+        """The final policy."""
+        return Partial(self.run.learner.agent.act, self.run.policy_state(self.seed))
+
+    def files(self) -> dict[str, str]:
+        """SHA-256 of what makes the policy and its prediction, by name within the run."""
+        names = ["config.json", f"policy/seed-{self.seed}.safetensors"]
+        if self.has_evaluator:
+            names += [ASSESSMENT, f"evaluator/seed-{self.seed}.safetensors"]
+        for name in names:
+            if not (self.run.path / name).exists():
+                raise FileError(f"{self.run.path}: has no {name}; finish the run with --resume")
+        return {name: hashes.of_file(self.run.path / name) for name in names}
+
+    def assessed(self, key: Key) -> Predict:
+        """Take the assessment once; the evaluator's predictions follow from it."""
+        if not self.has_evaluator:
+            raise InputError(
+                f"{self.run.path}: has no evaluator; only the claim J can be made of it, or train with --beta"
+            )
+        take, predict = _examination(self.run)
+        shown, state = take(self.act, key).mean(axis=1)[None], self.run.evaluator_state(self.seed).state
+        return lambda observation: predict(state, shown, observation)[0]
+
+    def deploy(self, starts: Starts, key: Key) -> Float[np.ndarray, " n"]:
+        """Discounted returns from start states, each episode to its own end."""
+        world = self.world
+        if isinstance(world, HostWorld):
+            assert starts.seeds is not None
+            return host_returns(world, self.act, starts.seeds, key, world.discount)[0]
+        discounted, _ = _returns(world, self.act, starts.states, starts.observation, key, world.discount)
+        return np.asarray(discounted, np.float64)
+
+    def rollouts(self, key: Key, batch: int) -> Iterator[Rollouts]:
+        """Rollouts without end, `batch` at a time; how many are used does not change any of them."""
+        number = 0
+        while True:
+            start_key, walk_key = jax.random.split(jax.random.fold_in(key, number))
+            starts = draw_starts(self.world, start_key, batch)
+            yield Rollouts(self.deploy(starts, walk_key), starts)
+            number += 1
+
+
+@functools.lru_cache(maxsize=8)
+def _examination(run: Run) -> tuple[Take, Callable]:
+    """The assessment and the predictions, compiled once for all seeds of a run."""
+    assert run.learner.examiner is not None
+    return taker(run, None), predictor(run.learner.examiner.evaluator)
+
+
+def open_subject(path: str | Path, seed: int | None) -> Subject:
+    """A seed of the run in a directory, by default its first."""
+    run = Run.load(path)
+    if seed is not None and seed not in run.seeds:
+        raise InputError(f"seed: {seed} is not one of this run's seeds {run.seeds[0]} to {run.seeds[-1]}")
+    return Subject(run, run.seeds[0] if seed is None else seed)

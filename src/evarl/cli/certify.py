@@ -1,0 +1,124 @@
+"""`evarl certify RUN`: a guarantee for a policy, or the plain answer that there is none."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from evarl.cli.parsing import parse
+from evarl.errors import InputError
+
+if TYPE_CHECKING:
+    from evarl.certificates.issue import Issued, Terms
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What is asked of a test of J, whether of one policy or of several candidates."""
+
+    threshold: float | None = None
+    """What J is to be shown to reach; without it the best lower bound is given (claims J and C5)."""
+    alpha: float = 0.05
+    """Probability of error that is allowed; for C2 the share of episodes that may return less."""
+    range: tuple[float, float] | None = None
+    """Least and greatest return that are possible by the rules of the task, not as seen; the world's own unless given."""
+    rollouts: int | None = None
+    """Deployment rollouts, 1000 unless given; in C4 the number of states, in C5 for each calibration policy."""
+    sequential: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Roll out until the threshold is certified or rejected, or the budget is spent."""
+    budget: int | None = None
+    """Most rollouts of a sequential test, 10000 unless given."""
+    again: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Test a claim that was tested for this policy before; the certificate counts the levels of all tests."""
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print one JSON object as the last line of standard output."""
+
+
+@dataclass(frozen=True)
+class Certify:
+    """Issue a certificate for the final policy of a run: JSON and a page, in the run's folder certificates.
+
+    Exit code 0: certified; 1: not shown; 2: refused, with the reason.
+    """
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """Directory of a finished run."""
+    claim: Literal["J", "C2", "C3", "C4", "C5"] = "J"
+    """J: the mean return is at least …; C2: a new episode returns at least L(s); C3: L(s) = V̂(s) − λ overstates by at most
+    ε on average; C4: the evaluator's RMSE is at most …; C5: J from an assessment alone (wants --from-policies)."""
+    seed: int | None = None
+    """Whose policy and evaluator; by default the first."""
+    delta: float | None = None
+    """For C2: probability that the promised share of episodes is missed; as alpha unless given."""
+    epsilon: float | None = None
+    """For C3 and C4: the error that is allowed."""
+    from_policies: tuple[str, ...] = ()
+    """For C5: runs that were trained in the same way, whose final policies it is learnt from."""
+    test: Annotated[Effort, tyro.conf.arg(name="")] = Effort()
+
+
+def run(arguments: list[str]) -> int:
+    """Parse the arguments, test, keep the certificate and print it."""
+    command = parse(Certify, arguments, "evarl certify", Certify(tyro.MISSING))
+    if command.claim == "C5" and not command.from_policies:
+        raise InputError("from-policies: is missing; C5 wants runs whose policies it can learn from")
+
+    from evarl.certificates.issue import issue_certificate  # imports JAX
+
+    issued = issue_certificate(
+        command.run,
+        terms(command.test, claim=command.claim, delta=command.delta, epsilon=command.epsilon),
+        seed=command.seed,
+        from_policies=command.from_policies,
+        again=command.test.again,
+        say=_progress,
+    )
+    conclusion = issued.certificate.conclusion
+    if command.test.json:
+        print(json.dumps(record(issued)))
+    else:
+        print(f"{conclusion.outcome}, at confidence {100 * conclusion.confidence:.4g} %:")
+        print(conclusion.statement)
+        for name, number in conclusion.numbers.items():
+            print(f"  {name}: {number:.6g}")
+        print(f"  rollouts: {conclusion.rollouts}")
+        print(f"\ncertificate in {issued.path}, page in {issued.html}; check it with: evarl verify {issued.path}")
+    return 0 if conclusion.outcome == "certified" else 1
+
+
+def terms(effort: Effort, **more: Any) -> "Terms":
+    """What is to be tested."""
+    from evarl.certificates.issue import Terms
+
+    return Terms(
+        threshold=effort.threshold,
+        alpha=effort.alpha,
+        range=effort.range,
+        rollouts=effort.rollouts,
+        sequential=effort.sequential,
+        budget=effort.budget,
+        **more,
+    )
+
+
+def record(issued: "Issued") -> dict[str, Any]:
+    """The result as plain data."""
+    conclusion = issued.certificate.conclusion
+    return {
+        "outcome": conclusion.outcome,
+        "statement": conclusion.statement,
+        "confidence": conclusion.confidence,
+        "bound": conclusion.bound,
+        "rollouts": conclusion.rollouts,
+        "numbers": conclusion.numbers,
+        "certificate": str(issued.path),
+        "page": str(issued.html),
+    }
+
+
+def _progress(line: str) -> None:
+    """Over the last line, where somebody is looking."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="" if "rollouts" in line else "\n", file=sys.stderr, flush=True)

@@ -1,0 +1,61 @@
+"""`evarl compare RUN1 RUN2 …`: which of several policies may be deployed, at one level for all of them."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from rich.table import Table
+
+from evarl.cli.certify import Effort, record, terms
+from evarl.cli.parsing import parse
+from evarl.cli.tables import print_table
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Test J ≥ threshold for the policies of some runs, in the order of their predictions, until the first fails.
+
+    All seeds of the runs are candidates. That any of them is certified wrongly has probability alpha at most. Exit code 0: at
+    least one is certified; 1: none; 2: refused, with the reason.
+    """
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN …]")]
+    """Directories of finished runs with evaluators, of one task."""
+    test: Annotated[Effort, tyro.conf.arg(name="")] = Effort()
+
+
+def run(arguments: list[str]) -> int:
+    """Parse the arguments, test the candidates and print them."""
+    command = parse(Compare, arguments, "evarl compare", Compare(tyro.MISSING))
+
+    from evarl.certificates.compare import compare_policies  # imports JAX
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    found = compare_policies(command.runs, terms(command.test), again=command.test.again, say=say)
+    if command.test.json:
+        rows = [
+            {"run": one.run, "seed": one.seed, "predicted": one.predicted}
+            | ({"outcome": "not tested"} if one.issued is None else record(one.issued))
+            for one in found
+        ]
+        print(json.dumps({"threshold": command.test.threshold, "alpha": command.test.alpha, "candidates": rows}))
+    else:
+        table = Table("candidate", "predicted J", "outcome", "J is at least", "rollouts", "certificate", box=None)
+        for one in found:
+            cells = ["not tested", "—", "—", "—"]
+            if one.issued is not None:
+                conclusion = one.issued.certificate.conclusion
+                bound = "—" if conclusion.bound is None else f"{conclusion.bound:.4g}"
+                cells = [conclusion.outcome, bound, str(conclusion.rollouts), str(one.issued.path)]
+            table.add_row(f"{one.run} seed {one.seed}", f"{one.predicted:.4g}", *cells)
+        print_table(table)
+        certified = sum(one.certified for one in found)
+        print(
+            f"\n{certified} of {len(found)} certified to reach {command.test.threshold:g}; that any of them does not has "
+            f"probability at most {command.test.alpha:g}"
+        )
+    return 0 if any(one.certified for one in found) else 1

@@ -1,0 +1,335 @@
+"""Certificates as a user meets them: issued, refused, verified, and caught when something was changed."""
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+import evarl
+from evarl import certify
+from evarl.certificates import ledger
+from evarl.certificates.certificate import load, save
+from evarl.certificates.evidence import gather
+from evarl.certificates.issue import issue_certificate, make_protocol
+from evarl.certificates.subject import open_subject
+from evarl.cli.main import call
+from evarl.errors import FileError, InputError
+from evarl.truth.monte_carlo import start_states, true_values
+from tests.report.tiny import train_tiny
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """Eight policies of one kind."""
+    return train_tiny(tmp_path_factory.mktemp("trained") / "run", seeds=8).path
+
+
+@pytest.fixture
+def run(trained, tmp_path) -> Path:
+    """A copy without certificates."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def certified(capsys, *arguments: str) -> dict:
+    """What the command says, the only line on standard output."""
+    code = call(["certify", *arguments, "--json"])
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    found = json.loads(out)
+    assert code == (0 if found["outcome"] == "certified" else 1)
+    return found
+
+
+def test_j_is_bounded_from_returns_alone_where_there_is_one_start_state(run, capsys):
+    found = certified(capsys, str(run), "--rollouts", "300", "--alpha", "0.0001")
+    certificate = load(Path(found["certificate"]))
+    (low, high), evidence = certificate.protocol.range, certificate.evidence
+    assert list(evidence) == ["returns"]
+    assert len(evidence["returns"]) == 300
+    assert found["bound"] == certify.betting_lower_bound(evidence["returns"], low, high, 0.0001)
+    assert certificate.protocol.range_from == "world"
+    world, opened = evarl.Run.load(run).world, evarl.Run.load(run)
+    act = Partial(opened.learner.agent.act, opened.policy_state(0))
+    truth = true_values(world, act, *start_states(world, jax.random.PRNGKey(5), 1), jax.random.PRNGKey(6), 2000)
+    assert low < found["bound"] < truth.value[0]
+    assert abs(np.mean(evidence["returns"]) - truth.value[0]) < 5 * truth.standard_error[0] * (2000 / 300) ** 0.5
+
+
+def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_path, capsys):
+    chain = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.1, 0.9], [0.9, 0.1]]])
+    np.savez(tmp_path / "mdp.npz", transitions=chain, rewards=[[0.0, 0.0], [1.0, 1.0]], start=[0.5, 0.5])
+    network = {"evaluator.network.width": 8, "evaluator.network.layers": 1, "evaluator.policies": 4}
+    small = {"environments": 4, "steps": 16, "updates": 3, "evaluator.warmup": 1, "assessment.base_updates": 1}
+    config = evarl.TrainConfig(world=f"tabular/{tmp_path / 'mdp.npz'}", horizon=10, beta=0.01)
+    from evarl.learning.configuration import with_settings
+
+    run = evarl.train(with_settings(config, network | small), out=tmp_path / "run", quiet=True)
+    found = certified(capsys, str(run.path), "--rollouts", "300", "--threshold", "1")
+    certificate = load(Path(found["certificate"]))
+    evidence = {name: np.asarray(column) for name, column in certificate.evidence.items()}
+    assert set(evidence) == {"returns", "values", "fresh"}
+    assert len(np.unique(evidence["fresh"])) > 8
+    want = certify.mixture_lower_bound(
+        evidence["returns"], evidence["values"], evidence["fresh"][:, None], *certificate.protocol.range
+    )
+    assert found["bound"] == want
+    assert call(["verify", found["certificate"]]) == 0
+
+
+def test_other_claims_are_those_of_the_library(run, capsys):
+    episode = certified(capsys, str(run), "--claim", "C2", "--rollouts", "200", "--alpha", "0.1")
+    kept = load(Path(episode["certificate"])).evidence
+    assert episode["bound"] == certify.order_bound(kept["returns"], kept["values"], 0.1, 0.1).margin
+    shortfall = certified(capsys, str(run), "--claim", "C3", "--rollouts", "200", "--epsilon", "2")
+    kept, protocol = (one := load(Path(shortfall["certificate"]))).evidence, one.protocol
+    assert shortfall["bound"] == certify.risk_control(kept["returns"], kept["values"], *protocol.range, 2.0).margin
+    error = certified(capsys, str(run), "--claim", "C4", "--rollouts", "200", "--epsilon", "0.001")
+    kept = load(Path(error["certificate"])).evidence
+    assert error["outcome"] == "not certified"
+    assert error["bound"] == certify.rmse_upper_bound(kept["returns"], kept["others"], kept["values"], *protocol.range)
+    assert np.corrcoef(kept["returns"], kept["others"])[0, 1] < 0.5, "two rollouts from a state are independent"
+    for one in (episode, shortfall, error):
+        assert call(["verify", one["certificate"]]) == 0
+
+
+def test_a_new_policy_is_bounded_without_deploying_it(run, capsys):
+    found = certified(
+        capsys, str(run), "--seed", "3", "--alpha", "0.2", "--rollouts", "100", "--from-policies", str(run)
+    )
+    certificate = load(Path(found["certificate"]))
+    assert [one.seed for one in certificate.protocol.calibration] == [0, 1, 2, 4, 5, 6, 7]
+    kept = certificate.evidence
+    want = certify.conformal_bound(kept["bounds"], kept["predictions"], 0.2, certificate.protocol.value_error)
+    assert found["bound"] == kept["prediction"][0] + want.margin
+    assert found["rollouts"] == 0
+    assert call(["verify", found["certificate"]]) == 0
+
+
+def test_a_sequential_test_takes_no_more_rollouts_than_it_needs(run, capsys):
+    easy = certified(capsys, str(run), "--threshold", "-49", "--sequential", "--budget", "2000")
+    assert easy["outcome"] == "certified"
+    assert easy["rollouts"] < 1000
+    assert easy["bound"] >= -49
+    hopeless = certified(capsys, str(run), "--seed", "1", "--threshold", "0.5", "--sequential", "--budget", "2000")
+    assert hopeless["outcome"] == "rejected"
+    assert hopeless["bound"] is None
+    unclear = certified(capsys, str(run), "--seed", "2", "--threshold", "-49", "--sequential", "--budget", "2")
+    assert (unclear["outcome"], unclear["rollouts"]) == ("out of budget", 2)
+    assert call(["verify", easy["certificate"]]) == 0
+
+
+def test_the_same_terms_give_the_same_certificate_and_a_killed_test_goes_on(run):
+    terms = evarl.Terms(rollouts=100)
+    first = issue_certificate(run, terms)
+    kept = first.path.read_bytes()
+    assert issue_certificate(run, terms).path.read_bytes() == kept
+    first.path.unlink()  # as if it had been killed while it rolled out
+    assert issue_certificate(run, terms).certificate.evidence == first.certificate.evidence
+
+
+def test_rollouts_depend_on_everything_that_is_fixed(run):
+    subject = open_subject(run, 0)
+    protocol = make_protocol(subject, evarl.Terms(rollouts=8))
+    returns = gather(protocol, subject, print)["returns"]
+    assert gather(protocol, subject, print)["returns"] == returns
+    for changes in ({"alpha": 0.04}, {"low": -51.0}, {"seed": 1}, {"files": {}}, {"threshold": -20.0}):
+        assert gather(dataclasses.replace(protocol, **changes), subject, print)["returns"] != returns
+
+
+def test_candidates_are_tested_in_the_order_of_their_predictions_until_one_fails(run, capsys):
+    assert call(["compare", str(run), "--threshold", "-40", "--rollouts", "300", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["candidates"]
+    assert len(found) == 8
+    assert [one["predicted"] for one in found] == sorted((one["predicted"] for one in found), reverse=True)
+    outcomes = [one["outcome"] for one in found]
+    passed = outcomes.index("not certified") if "not certified" in outcomes else len(outcomes)
+    assert outcomes[:passed] == ["certified"] * passed
+    assert set(outcomes[passed + 1 :]) <= {"not tested"}
+    assert call(["verify", found[0]["certificate"]]) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "assessment.safetensors", "policy/seed-0.safetensors", "evaluator/seed-0.safetensors"]
+)
+def test_a_changed_byte_is_reported_by_name(run, capsys, name):
+    found = certified(capsys, str(run), "--claim", "C2", "--rollouts", "59")
+    data = bytearray((run / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (run / name).write_bytes(data)
+    assert call(["verify", found["certificate"]]) == 1
+    out = capsys.readouterr().out
+    assert f"{name}: has been changed since the certificate was issued" in out
+    (run / name).unlink()
+    assert call(["verify", found["certificate"]]) == 1
+    assert f"{name}: no such file" in capsys.readouterr().out
+
+
+def test_a_changed_certificate_is_caught(run, capsys):
+    issued = issue_certificate(run, evarl.Terms(rollouts=60))
+    for field, changes in {
+        "conclusion": {"conclusion": dataclasses.replace(issued.certificate.conclusion, bound=0.5)},
+        "returns": {"evidence": {"returns": (*issued.certificate.evidence["returns"][1:], 0.0)}},
+    }.items():
+        save(issued.path, dataclasses.replace(issued.certificate, **changes))  # with a checksum that fits
+        assert call(["verify", str(issued.path)]) == 1, field
+        assert "NOT verified" in capsys.readouterr().out
+    other = dataclasses.replace(issued.certificate.protocol, alpha=0.01)
+    save(issued.path, dataclasses.replace(issued.certificate, protocol=other))
+    with pytest.raises(FileError, match="protocol has been changed since it was fixed"):
+        evarl.verify_certificate(issued.path)
+    save(issued.path, issued.certificate)
+    text = issued.path.read_text().replace("certified", "certifled", 1)
+    issued.path.write_text(text)
+    with pytest.raises(FileError, match="the certificate has been changed since it was issued"):
+        evarl.verify_certificate(issued.path)
+
+
+def test_returns_that_come_out_otherwise_are_reported(run, capsys):
+    """A forged certificate in which everything fits but the world."""
+    issued = issue_certificate(run, evarl.Terms(rollouts=60))
+    forged = dict(issued.certificate.evidence, returns=tuple(x + 0.01 for x in issued.certificate.evidence["returns"]))
+    from evarl.certificates.conclusions import conclude
+
+    conclusion = conclude(issued.certificate.protocol, {name: list(column) for name, column in forged.items()})
+    save(issued.path, dataclasses.replace(issued.certificate, evidence=forged, conclusion=conclusion))
+    assert call(["verify", str(issued.path)]) == 1
+    assert "returns: come out otherwise now: they differ by up to 0.01" in capsys.readouterr().out
+
+
+REFUSALS = {
+    "unknown range": (
+        ["--range", "0", "0"],
+        "range: [0, 0] is not allowed; want finite numbers, the lower one first",
+    ),
+    "outside the range": (
+        ["--range", "-1", "1", "--rollouts", "50"],
+        r"returns: -[\d.]+ is outside the range \[-1, 1\]; want a range that holds for every possible rollout, fixed before the "
+        "first",
+    ),
+    "too few for C2": (
+        ["--claim", "C2", "--rollouts", "58"],
+        "returns: there are 58; want at least 59 for alpha 0.05 and delta 0.05",
+    ),
+    "too few for J": (
+        ["--threshold", "0.9", "--rollouts", "5"],
+        r"rollouts: 5 cannot show J ≥ 0.9 at level 0.05 even if each returned the most that is possible; want at least \d+",
+    ),
+    "too few policies": (["--from-policies", "{run}"], "values: there are 7; want at least 24 policies for alpha 0.05"),
+    "checkpoints": (
+        ["--from-policies", "{run}/checkpoints"],
+        "from-policies: {run}/checkpoints is a file of one run; checkpoints of one run are not independent policies, want "
+        "directories of finished runs",
+    ),
+    "the same policies twice": (
+        ["--from-policies", "{run}", "{run}", "--alpha", "0.2"],
+        "from-policies: {run} seed 1 is the same policy as . seed 1; C5 wants policies that were trained independently, each "
+        "once",
+    ),
+    "no policies": (
+        ["--claim", "C5"],
+        "from-policies: is missing; C5 wants runs whose policies it can learn from",
+    ),
+    "no threshold": (
+        ["--sequential"],
+        "threshold: is missing; a sequential test wants to know what is to be shown",
+    ),
+    "outside threshold": (
+        ["--threshold", "3"],
+        "threshold: 3 is not between -50.275 and 1.0005, the least and the greatest return that are possible; nothing has to be "
+        "tested there",
+    ),
+    "no epsilon": (
+        ["--claim", "C3"],
+        "epsilon: is missing; C3 wants to know how much may be overstated on average",
+    ),
+    "no use": (["--epsilon", "1"], "epsilon: 1.0 does not go with claim J; only C3 and C4 have one"),
+    "level": (["--alpha", "1"], "alpha: 1.0 is not allowed; want a number between 0 and 1, such as 0.05"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_is_refused_and_why(run, capsys, case):
+    arguments, sentence = REFUSALS[case]
+    assert call(["certify", str(run), *(one.format(run=run) for one in arguments)]) == 2
+    assert capsys.readouterr().err.startswith("evarl: ")
+    assert not list(run.glob("certificates/*[0-9a-f].json")), "nothing is issued"
+    call(["certify", str(run), *(one.format(run=run) for one in arguments)])
+    said = capsys.readouterr().err.strip().removeprefix("evarl: ")
+    literal = "\\" not in sentence
+    assert said == sentence.replace("{run}", str(run)) if literal else re.fullmatch(sentence, said), said
+
+
+def test_a_world_that_does_not_know_its_range_wants_one(run, capsys, monkeypatch):
+    monkeypatch.setattr("evarl.worlds.navigation.Navigation.return_range", lambda self: None)
+    assert call(["certify", str(run)]) == 2
+    assert capsys.readouterr().err == (
+        "evarl: range: navigation does not know what returns are possible; give --range LO HI from the rules of the task, never "
+        "from returns that were seen: a range that is read off the data promises nothing\n"
+    )
+    assert certified(capsys, str(run), "--range", "-51", "1", "--rollouts", "50")["outcome"] == "certified"
+
+
+def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
+    certified(capsys, str(run), "--rollouts", "50")
+    assert call(["certify", str(run), "--rollouts", "60"]) == 2
+    assert re.search(
+        r"J has been tested for this policy before \(.*protocol.json\), at level 0.05; its result stands. Rollouts for a claim "
+        "are used once: with --again there are new ones, and the levels of all tests add up",
+        capsys.readouterr().err,
+    )
+    second = certified(capsys, str(run), "--rollouts", "60", "--again")
+    assert [one.alpha for one in load(Path(second["certificate"])).earlier] == [0.05]
+    page = Path(second["page"]).read_text()
+    assert "tested 1 times before" in page
+    assert "90 %" in page
+    certified(capsys, str(run), "--claim", "C2", "--rollouts", "59")  # another claim is another matter
+
+
+def test_what_changes_while_it_is_tested_is_not_certified(run, monkeypatch):
+    """The protocol is fixed, and then somebody trains on."""
+    from evarl.certificates import issue
+
+    def tampering(protocol, subject, say):
+        found = gather(protocol, subject, say)
+        with (run / "policy" / "seed-0.safetensors").open("ab") as file:
+            file.write(b" ")
+        return found
+
+    monkeypatch.setattr(issue, "gather", tampering)
+    with pytest.raises(
+        InputError, match=r"policy/seed-0\.safetensors changed while the policy was tested; nothing is certified"
+    ):
+        issue_certificate(run, evarl.Terms(rollouts=20))
+    assert not list(run.glob("certificates/*[0-9a-f].json"))
+
+
+def test_policies_of_another_kind_cannot_calibrate(run, tmp_path):
+    other = train_tiny(tmp_path / "other", seeds=8, updates=5, seed=100)
+    with pytest.raises(InputError, match=r"was trained otherwise than .*updates: 6 ≠ 5.*differ by their seeds alone"):
+        issue_certificate(run, evarl.Terms(alpha=0.2), from_policies=[other.path])
+
+
+def test_a_run_without_an_evaluator_has_only_j(tmp_path, capsys):
+    small = {"updates": 2, "environments": 2, "steps": 8}
+    run = evarl.train("navigation", out=tmp_path / "run", quiet=True, **small)
+    assert certified(capsys, str(run.path), "--rollouts", "20")["rollouts"] == 20
+    assert call(["certify", str(run.path), "--claim", "C2"]) == 2
+    assert "claim: C2 is about an evaluator, and" in capsys.readouterr().err
+
+
+def test_the_protocol_is_on_disk_before_the_first_rollout(run, monkeypatch):
+    from evarl.certificates import issue
+
+    def looking(protocol, subject, say):
+        (file,) = (run / ledger.FOLDER).glob(f"*{ledger.PROTOCOL}")
+        assert json.loads(file.read_text()) == protocol.to_dict()
+        return gather(protocol, subject, say)
+
+    monkeypatch.setattr(issue, "gather", looking)
+    issue_certificate(run, evarl.Terms(rollouts=20))
