@@ -42,7 +42,8 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
 
 
 @pytest.mark.timeout(600)
-def test_killed_at_ten_random_moments_and_resumed_is_bit_identical(tmp_path):
+@pytest.mark.parametrize("times", [4, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_and_resumed_is_bit_identical(tmp_path, times):
     code, _, err = finish(evarl_train(tmp_path / "whole"))
     assert code == 0, err
     began = time.monotonic()
@@ -50,7 +51,7 @@ def test_killed_at_ten_random_moments_and_resumed_is_bit_identical(tmp_path):
     duration = time.monotonic() - began
     randomness = random.Random(0)
     killed = 0
-    for _ in range(10):
+    for _ in range(times):
         process = evarl_train(tmp_path / "killed", "--resume")
         try:
             process.wait(timeout=randomness.uniform(0.2, 0.7) * duration)

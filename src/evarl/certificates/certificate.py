@@ -8,14 +8,12 @@ from typing import Any
 
 from evarl.certificates import hashes
 from evarl.certificates.conclusions import Conclusion
-from evarl.certificates.plain import as_dataclass
 from evarl.certificates.protocol import Protocol
 from evarl.errors import FileError
 from evarl.storage.files import write_bytes
+from evarl.storage.plain import as_declared, read_json
 
 FORMAT = "evarl certificate 1"
-LONGEST = 64 * 2**20
-"""Bytes; a longer file is none of ours."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def load(path: Path) -> Certificate:
         raise FileError(f"{path}: is not a certificate ({error})") from error
     if stated != own:
         raise FileError(f"{path}: the certificate has been changed since it was issued (its checksum does not fit)")
-    found = as_dataclass(Certificate, data, str(path))
+    found = as_declared(Certificate, data, str(path))
     if found.protocol.hash() != found.protocol_sha256:
         raise FileError(f"{path}: protocol has been changed since it was fixed (its checksum does not fit)")
     return found
@@ -71,19 +69,7 @@ def load(path: Path) -> Certificate:
 
 def load_protocol(path: Path) -> Protocol:
     """Read one from the ledger, where files are named after what they hold."""
-    found = as_dataclass(Protocol, read_json(path), str(path))
+    found = as_declared(Protocol, read_json(path), str(path))
     if found.hash()[:12] not in path.name:
         raise FileError(f"{path}: protocol has been changed since it was fixed (its name does not fit)")
     return found
-
-
-def read_json(path: Path) -> Any:
-    """Plain data from a file."""
-    try:
-        if path.stat().st_size > LONGEST:
-            raise FileError(f"{path}: is longer than any certificate")
-        return json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise FileError(f"{path}: no such file") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise FileError(f"{path}: cannot be read as JSON ({error})") from error

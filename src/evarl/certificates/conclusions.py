@@ -1,7 +1,8 @@
 """What follows from a protocol and its evidence: plain numbers in, a statement out. NumPy and SciPy only."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import ceil, floor, log10
 from typing import Literal
 
 import numpy as np
@@ -88,22 +89,23 @@ def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclu
         bound = max(bound, _threshold(protocol)) if outcome == "certified" else bound
     elif threshold is not None:
         outcome = "certified" if bound >= threshold else "not certified"
-    statement = f"The mean discounted return J of this policy in {protocol.world} is at least {bound:.6g}."
+    statement = f"The mean discounted return J of this policy in {protocol.world} is at least {below(bound)}."
     if outcome == "rejected":
         # One promise for one α: beside this one the lower bound would cost a second.
         statement = f"The mean discounted return J of this policy in {protocol.world} is below {threshold:g}."
         return Conclusion(outcome, statement, 1 - protocol.alpha, None, len(returns), numbers)
     if outcome != "certified":
-        statement = f"Not shown that J is at least {threshold:g}; what is shown is that it is at least {bound:.6g}."
+        statement = f"Not shown that J is at least {threshold:g}; what is shown is that it is at least {below(bound)}."
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, len(returns), numbers)
 
 
 def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     assert protocol.delta is not None
     found = certify.order_bound(evidence["returns"], evidence["values"], protocol.alpha, protocol.delta)
+    margin = below(found.margin) if found.margin > 0 else above(-found.margin)
     typical = float(np.mean(found.at(evidence["values"])))
     statement = (
-        f"A new episode in {protocol.world} returns at least V̂(s) {found.margin:+.6g}, which is {typical:.6g} on average over "
+        f"A new episode in {protocol.world} returns at least V̂(s) {'+' if found.margin > 0 else '−'} {margin}, which is {below(typical)} on average over "
         f"start states, with probability {_percent(1 - protocol.alpha)} or more."
     )
     numbers = {"mean of L over start states": typical, "rank of the residual": float(found.index)}
@@ -121,7 +123,7 @@ def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusi
         statement = f"Not shown for any margin that V̂(s) less it overstates by at most {protocol.epsilon:g} on average."
         return Conclusion("not certified", statement, 1 - protocol.alpha, None, len(returns), numbers)
     statement = (
-        f"L(s) = V̂(s) − {found.margin:.6g} overstates the value of a start state in {protocol.world} by at most "
+        f"L(s) = V̂(s) − {above(found.margin)} overstates the value of a start state in {protocol.world} by at most "
         f"{protocol.epsilon:g} on average: E[(L(s) − V(s))₊] ≤ {protocol.epsilon:g}."
     )
     numbers |= {
@@ -138,9 +140,9 @@ def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     products = (np.asarray(returns) - values) * (np.asarray(others) - values)
     met = protocol.epsilon is None or bound <= protocol.epsilon
     statement = (
-        f"The evaluator's root mean squared error over start states of {protocol.world} is at most {bound:.6g}."
+        f"The evaluator's root mean squared error over start states of {protocol.world} is at most {above(bound)}."
         if met
-        else f"Not shown that the evaluator's root mean squared error is at most {protocol.epsilon:g}; shown is {bound:.6g}."
+        else f"Not shown that the evaluator's root mean squared error is at most {protocol.epsilon:g}; shown is {above(bound)}."
     )
     numbers = {"estimate of the mean squared error": float(products.mean())}
     outcome: Outcome = "certified" if met else "not certified"
@@ -156,13 +158,38 @@ def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclus
     bound = float(found.at(prediction))
     met = protocol.threshold is None or bound >= protocol.threshold
     statement = (
-        f"The mean discounted return J of this policy in {protocol.world} is at least {bound:.6g}; it was not deployed for this."
+        f"The mean discounted return J of this policy in {protocol.world} is at least {below(bound)}; it was not deployed for this."
         if met
-        else f"Not shown that J is at least {protocol.threshold:g}; what is shown without deploying it is {bound:.6g}."
+        else f"Not shown that J is at least {protocol.threshold:g}; what is shown without deploying it is {below(bound)}."
     )
     numbers = {"prediction": prediction, "margin": found.margin, "rank of the residual": float(found.index)}
     outcome: Outcome = "certified" if met else "not certified"
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, 0, numbers)
+
+
+def below(number: float) -> str:
+    """Six digits, rounded down: what is printed of a lower bound must not promise more than it does.
+
+    >>> below(-4.72215344), below(1.23456789)
+    ('-4.72216', '1.23456')
+    """
+    return _rounded(number, floor)
+
+
+def above(number: float) -> str:
+    """Six digits, rounded up, for upper bounds.
+
+    >>> above(0.0123456189)
+    '0.0123457'
+    """
+    return _rounded(number, ceil)
+
+
+def _rounded(number: float, towards: Callable[[float], int]) -> str:
+    if number == 0:
+        return "0"
+    digits = 5 - floor(log10(abs(number)))
+    return f"{towards(number * 10.0**digits) / 10.0**digits:.6g}"
 
 
 def _threshold(protocol: Protocol) -> float:

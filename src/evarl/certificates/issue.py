@@ -61,7 +61,7 @@ class Issued:
 
 
 def issue_certificate(
-    run: str | Path,
+    run: Run | str | Path,
     terms: Terms | None = None,
     *,
     seed: int | None = None,

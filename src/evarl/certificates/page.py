@@ -26,7 +26,7 @@ def page(certificate: Certificate, name: str) -> str:
         "What it binds": settings_list(_binding(certificate, name)),
     }
     body = (
-        '<header><p class="eyebrow">Certificate</p>'
+        f'<header><p class="eyebrow">Certificate for the policy of seed {protocol.seed} <code>{_policy(protocol)}</code></p>'
         f"<h1>{escape(conclusion.statement)}</h1>"
         f'<p class="summary"><span class="badge {kind}"><span aria-hidden="true">{symbol}</span> {conclusion.outcome}</span> '
         f"at confidence {_percent(conclusion.confidence)}, from {_effort(protocol, conclusion.rollouts)}.</p></header><main>"
@@ -34,6 +34,11 @@ def page(certificate: Certificate, name: str) -> str:
         + "</main>"
     )
     return document(f"Certificate {protocol.claim}: {conclusion.outcome}", body)
+
+
+def _policy(protocol: Protocol) -> str:
+    """The first digits of what names it."""
+    return protocol.files.get(f"policy/seed-{protocol.seed}.safetensors", "")[:12]
 
 
 def _effort(protocol: Protocol, rollouts: int) -> str:
@@ -63,6 +68,8 @@ def _meaning(certificate: Certificate) -> str:
             "together, for policies that are trained in the same way.",
         }[protocol.claim],
     ]
+    if conclusion.outcome == "certified" and protocol.threshold is not None:
+        parts.append(f"What was asked for was {protocol.threshold:g}; it is reached.")
     if conclusion.outcome != "certified":
         parts.append(
             "What was asked for was not shown. That is no evidence against the policy."

@@ -102,9 +102,9 @@ def _examination(run: Run) -> tuple[Take, Callable]:
     return taker(run, None), predictor(run.learner.examiner.evaluator)
 
 
-def open_subject(path: str | Path, seed: int | None) -> Subject:
-    """A seed of the run in a directory, by default its first."""
-    run = Run.load(path)
+def open_subject(run: Run | str | Path, seed: int | None) -> Subject:
+    """A seed of a run, by default its first."""
+    run = run if isinstance(run, Run) else Run.load(run)
     if seed is not None and seed not in run.seeds:
         raise InputError(f"seed: {seed} is not one of this run's seeds {run.seeds[0]} to {run.seeds[-1]}")
     return Subject(run, run.seeds[0] if seed is None else seed)

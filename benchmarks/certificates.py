@@ -1,0 +1,90 @@
+"""End to end: certificates for 100 independently seeded small runs whose true J is known, and how many are false.
+
+Navigation is deterministic but for the policy, and reaches finitely many positions: J of a stochastic policy is found exactly,
+by backward induction. `make certificates` writes the table into docs/certification.md; runs are kept in runs/certificates.
+"""
+
+import json
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import tyro
+
+import evarl
+from benchmarks.coverage import PAGE
+from evarl import certify
+from evarl.certificates.issue import issue_certificate
+from evarl.experiments.tables import fill_page
+from evarl.storage.files import write_bytes
+from evarl.truth.exact import policy_values, reachable_mdp
+from evarl.worlds.world import HostWorld
+
+RESULTS = Path("results/benchmarks/certificates.json")
+ALPHA = 0.05
+
+
+def train(path: Path, seeds: int, updates: int) -> evarl.Run:
+    """Small runs, each seed a training of its own; what is there already is used again."""
+    if (path / "summary.json").exists():
+        return evarl.Run.load(path)
+    return evarl.train("navigation", beta=0.05, seeds=seeds, updates=updates, out=path)
+
+
+def true_returns(run: evarl.Run) -> np.ndarray:
+    """J [seeds], exactly."""
+    assert not isinstance(run.world, HostWorld)
+    table, positions = reachable_mdp(run.world)
+    shown = jnp.asarray(positions)
+    policies = [np.asarray(run.target_policy(seed).probabilities(shown), np.float64) for seed in run.seeds]
+    return np.array([policy_values(table, p / p.sum(-1, keepdims=True), run.world.horizon)[0] for p in policies])
+
+
+def main(seeds: int = 100, updates: int = 100, out: Path = Path("runs/certificates"), page: Path = PAGE) -> None:
+    """Train, certify every policy, compare with the truth, and fill in the page.
+
+    Args:
+        seeds: independent trainings.
+        updates: of each; few, so that policies differ.
+        out: where the runs and their certificates are.
+        page: where the table goes.
+    """
+    run = train(out, seeds, updates)
+    truth = true_returns(run)
+    lines = ["| claim | rollouts | certificates | false | mean gap |", "| --- " * 5 + "|"]
+    kept = {"seeds": seeds, "updates": updates, "true J": truth.tolist()}
+    for rollouts in (50, 200, 1000):
+        terms = evarl.Terms(alpha=ALPHA, rollouts=rollouts)
+        bounds = []
+        for seed in run.seeds:
+            bound = issue_certificate(run.path, terms, seed=seed, again=True).certificate.conclusion.bound
+            assert bound is not None
+            bounds.append(bound)
+            print(
+                f"J, {rollouts} rollouts, seed {seed}: at least {bound:.3f}, truly {truth[len(bounds) - 1]:.3f}",
+                flush=True,
+            )
+        lines.append(_line("J", rollouts, np.array(bounds), truth))
+        kept[f"bounds from {rollouts} rollouts"] = bounds
+    lines.append(_line("C5, each from the 99 others", 0, _left_out(run, truth), truth))
+    write_bytes(RESULTS, (json.dumps(kept) + "\n").encode())
+    text = f"{seeds} policies after {updates} updates, true J from {truth.min():.2f} to {truth.max():.2f}; at α = {ALPHA:g}.\n\n"
+    fill_page(page, {"certificates": text + "\n".join(lines)})
+    print("\n".join(lines))
+
+
+def _left_out(run: evarl.Run, truth: np.ndarray) -> np.ndarray:
+    """C5 for every policy, calibrated on all others with their true J."""
+    predictions = np.array([evarl.assess(run, seed=seed, draw=seed).mean for seed in run.seeds])
+    rest = [np.delete(np.arange(len(truth)), i) for i in range(len(truth))]
+    margins = [certify.conformal_bound(truth[others], predictions[others], ALPHA).margin for others in rest]
+    return predictions + np.array(margins)
+
+
+def _line(claim: str, rollouts: int, bounds: np.ndarray, truth: np.ndarray) -> str:
+    gap = truth - bounds
+    return f"| {claim} | {rollouts or '—'} | {len(truth)} | {int((gap < 0).sum())} | {gap.mean():.2f} |"
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
