@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo results test test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage clean
+.PHONY: setup demo results test test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage certificates variance clean
 
 setup: $(VENV)/installed
 
@@ -20,6 +20,8 @@ demo: setup
 	$(RUN)/evarl evaluate runs/demo
 	@echo "results in runs/demo: metrics.parquet, evaluation.json, evaluation.png and more"
 	$(RUN)/evarl reproduce tabular --out runs/demo-reproduce
+	$(RUN)/evarl certify runs/demo --threshold -6
+	$(RUN)/evarl verify runs/demo/certificates/J-seed-0-*[0-9a-f].json
 
 # Reports and the README's tables from the job files in results/reproduce; what is missing there is run.
 RESULTS := $(RUN)/evarl reproduce --out results/reproduce
@@ -34,7 +36,7 @@ test: setup
 
 # What takes minutes to compile: every result at the scale `smoke` with a browser, and a real Ray with a killed worker.
 test-slow: setup
-	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile -m slow tests/reproduce
+	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile -m slow tests
 
 # What the tests of the report need; without it they are skipped.
 browser:
@@ -62,6 +64,14 @@ bench-page: setup
 # How often each claim of evarl.certify is true, into docs/certification.md.
 coverage: setup
 	$(RUN)/python -m benchmarks.coverage $(ARGS)
+
+# Certificates for 100 policies with a known J, and how many of them are false, into docs/certification.md.
+certificates: setup
+	$(RUN)/python -m benchmarks.certificates $(ARGS)
+
+# What the evaluator and the critic take off the variance of Monte Carlo in navigation, into docs/certification.md.
+variance: setup
+	$(RUN)/python -m benchmarks.variance $(ARGS)
 
 # d3rlpy lives apart from evarl. PyTorch's CPU build must be where pip looks (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); with
 # TORCH=torch pip takes what the default index has, which on Linux includes several GB of CUDA.

@@ -1,0 +1,53 @@
+"""Cheap estimates of what a run's final policies are worth, with the evaluator and with the critic as control variates."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from evarl.errors import InputError
+from evarl.report.predictors import CRITIC, EVALUATOR
+from evarl.report.subjects import root_key, taker
+from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.run import Run
+from evarl.truth.controlled import Controlled, Value, controlled_rollouts
+from evarl.worlds.world import HostWorld, Key
+
+
+def controlled_estimates(
+    run: Run | str | Path, seed: int | None = None, rollouts: int = 4096, resamples: int = 1, draw: int = 0
+) -> dict[str, Controlled]:
+    """The same rollouts of the final policy of a seed (the first), with each of its frozen V̂, by predictor.
+
+    In a world with dice, more than one of the `resamples` of every step are wanted. `draw` fixes what is random.
+    """
+    run = run if isinstance(run, Run) else Run.load(run)
+    world, seed = run.world, run.seeds[0] if seed is None else seed
+    if isinstance(world, HostWorld):
+        raise InputError(f"{world.name}: lives outside of JAX, where no step can be taken twice; want a world in JAX")
+    policy = Partial(run.learner.agent.distribution, run.policy_state(seed))
+    _, key = _keys(seed, draw)
+    return {
+        name: controlled_rollouts(world, policy, value, key, rollouts, resamples=resamples)
+        for name, value in frozen_values(run, seed, draw).items()
+    }
+
+
+def frozen_values(run: Run, seed: int, draw: int = 0) -> dict[str, Value]:
+    """V̂ of the critic and, if there is one, of the evaluator, from one assessment taken before the rollouts of `draw`."""
+    keep_compiled_programs()
+    agent, policy, examiner = run.learner.agent, run.policy_state(seed), run.learner.examiner
+    values: dict[str, Value] = {}
+    if examiner is not None:
+        key, _ = _keys(seed, draw)
+        shown = taker(run, None)(Partial(agent.act, policy), key).mean(axis=1)
+        learnt = run.evaluator_state(seed).state
+        values[EVALUATOR] = Partial(examiner.evaluator.predict, learnt, jnp.asarray(shown, jnp.float32))
+    return values | {CRITIC: Partial(agent.value, policy)}
+
+
+def _keys(seed: int, draw: int) -> tuple[Key, Key]:
+    """Of the assessment, and of the rollouts."""
+    assessment, rollouts = jax.random.split(jax.random.fold_in(root_key(draw), seed))
+    return assessment, rollouts

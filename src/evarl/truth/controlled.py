@@ -1,0 +1,246 @@
+"""Values by Monte Carlo with little variance: control variates along the trajectory, made of V̂ and of looks one step ahead.
+
+    Q̂(s, a) = r̂(s, a) + γ v̂(s, a),   the means of r and of V̂(s') over M steps that are resampled from (s, a)
+
+    G_cv = G − [V̂(s_0) − mean_j V̂(s̃_j)] − Σ_t γ^t [Q̂(s_t, a_t) − E_π Q̂(s_t, ·)]
+             − Σ_t γ^t [r_t − r̂(s_t, a_t)] − Σ_t γ^{t+1} [V̂(s_{t+1}) − v̂(s_t, a_t)]
+
+V̂ counts as 0 behind a termination and behind the time limit, of steps that were taken and of resampled ones alike. Then every
+bracket has mean 0 given what came before it, whatever V̂ and M are: Q̂ is drawn before the action and apart from it, and the
+step that is taken has the distribution of those that were resampled. s̃_j are start states drawn for each rollout alone, so
+that the G_cv are independent and their spread says how uncertain their mean is.
+
+Where the world has no dice, M = 1 is exact and only the errors of V̂ are left. Where it has, resampling throws them too: with
+the true V, and σ² = Var(r + γ V(s') | s, a),
+
+    Var(G_cv) = Σ_t γ^{2t} E Σ_a π(a|s_t)² σ²(s_t, a) / M   where Var(G) contains   Σ_t γ^{2t} E Σ_a π(a|s_t) σ²(s_t, a).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Bool, Float, Int
+
+from evarl.agents.distributions import Categorical, Distribution, world_action
+from evarl.certify import trajectory_estimate
+from evarl.errors import InputError
+from evarl.rollouts.collect import begin
+from evarl.worlds.spaces import Discrete
+from evarl.worlds.world import Key, Step, World, WorldState
+
+Policy = Callable[[Array], Distribution]
+"""π(· | observations [B, ...]), such as `Partial(agent.distribution, policy)`."""
+
+Value = Callable[[Array], Float[Array, " B"]]
+"""V̂ at observations [B, ...], such as `Partial(agent.value, policy)`. It has to be fixed before the rollouts."""
+
+
+class Summary(NamedTuple):
+    """J by plain Monte Carlo and by the controlled one, from the same rollouts."""
+
+    rollouts: int
+    plain: float
+    """Mean G."""
+    plain_error: float
+    """Its standard error."""
+    controlled: float
+    """Mean G_cv."""
+    controlled_error: float
+    """Its standard error."""
+    variance_ratio: float | None
+    """Var(G) / Var(G_cv): so many times the rollouts would do as well without control. None where G_cv does not vary."""
+    extra_steps: int
+    """Steps of the world that were resampled for each one that was taken."""
+
+
+@dataclass(frozen=True)
+class Controlled:
+    """Returns of n rollouts, plain and controlled."""
+
+    returns: Float[np.ndarray, " n"]
+    """G, discounted."""
+    estimates: Float[np.ndarray, " n"]
+    """G_cv, with the same mean."""
+    extra_steps: int
+    """Steps of the world that were resampled for each one that was taken."""
+
+    @property
+    def summary(self) -> Summary:
+        """Means, standard errors, and what was gained at which price."""
+        n, both = len(self.returns), np.stack([self.returns, self.estimates])
+        variance = both.var(axis=1, ddof=1)
+        (plain, controlled), (plain_error, controlled_error) = both.mean(axis=1), np.sqrt(variance / n)
+        return Summary(
+            rollouts=n,
+            plain=float(plain),
+            plain_error=float(plain_error),
+            controlled=float(controlled),
+            controlled_error=float(controlled_error),
+            variance_ratio=float(variance[0] / variance[1]) if variance[1] > 0 else None,
+            extra_steps=self.extra_steps,
+        )
+
+
+class _Rows(NamedTuple):
+    """What `trajectory_estimate` wants to know, of one step or of all."""
+
+    mask: Bool[Array, "*T n"]
+    reward: Float[Array, "*T n"]
+    expected_reward: Float[Array, "*T n"]
+    q: Float[Array, "*T n"]
+    expected_q: Float[Array, "*T n"]
+    v_next: Float[Array, "*T n"]
+    expected_v_next: Float[Array, "*T n"]
+
+
+class _Walk(NamedTuple):
+    """n worlds on their way."""
+
+    key: Key
+    time: Int[Array, ""]
+    states: WorldState
+    observation: Array
+    alive: Bool[Array, " n"]
+    rows: _Rows
+    """[T, n], zeros from `time` on."""
+
+
+def controlled_rollouts(
+    world: World,
+    policy: Policy,
+    value: Value,
+    key: Key,
+    rollouts: int,
+    *,
+    resamples: int = 1,
+    actions: int = 16,
+    fresh: int = 32,
+    chunk: int = 1024,
+) -> Controlled:
+    """Roll a policy out from start states drawn from μ_D, and take off what V̂ knows of the luck it had.
+
+    Policies and V̂ given as `Partial` are data to the compiled program, so the next ones of the same kind use it again.
+
+    Args:
+        world: where; it must be possible to step it again from a state, so it has to be in JAX.
+        policy: its distribution over actions.
+        value: V̂, fixed before.
+        key: of everything random. The same key gives the same rollouts, whatever V̂ is.
+        rollouts: n.
+        resamples: M steps resampled for each action; in a world without dice 1 is exact.
+        actions: drawn apart for E_π Q̂ where they are continuous; discrete ones are all looked at.
+        fresh: start states for each rollout, for E_μ V̂.
+        chunk: worlds that run at a time, at most.
+    """
+    least = {"rollouts": (rollouts, 2), "resamples": (resamples, 1), "actions": (actions, 1), "fresh": (fresh, 1)}
+    for name, (number, bound) in least.items():
+        if number < bound:
+            raise InputError(f"{name}: {number} is not allowed; want a whole number, at least {bound}")
+    policy, value = (f if isinstance(f, Partial) else Partial(f) for f in (policy, value))
+    chunks = -(-rollouts // chunk)
+    size = -(-rollouts // chunks)
+    parts = []
+    for index in range(chunks):
+        chunk_key = jax.random.fold_in(key, index)
+        walked = _walked(world, policy, value, chunk_key, size, resamples, actions, fresh)
+        parts.append(_estimated(world, *jax.device_get(walked)))
+    returns, estimates = np.concatenate(parts, axis=1)[:, :rollouts]
+    space = world.action_space
+    candidates = space.n if isinstance(space, Discrete) else 1 + actions
+    return Controlled(returns, estimates, extra_steps=resamples * candidates)
+
+
+def _estimated(world: World, start: Float[np.ndarray, " n"], rows: _Rows) -> Float[np.ndarray, "2 n"]:
+    """G and G_cv."""
+    rows = jax.tree.map(np.transpose, rows)
+    discounts = world.discount ** np.arange(world.horizon)
+    returns = np.where(rows.mask, rows.reward, 0.0).astype(np.float64) @ discounts
+    estimates = trajectory_estimate(
+        rewards=rows.expected_reward,  # r_t less its own bracket
+        mask=rows.mask,
+        v0=start,
+        mean_v0=0.0,  # taken off already, for each rollout its own
+        q=rows.q,
+        expected_q=rows.expected_q,
+        v_next=rows.v_next,
+        expected_v_next=rows.expected_v_next,
+        discount=world.discount,
+        horizon=world.horizon,
+    )
+    return np.stack([returns, estimates])
+
+
+@partial(jax.jit, static_argnames=("world", "count", "resamples", "actions", "fresh"))
+def _walked(
+    world: World, policy: Policy, value: Value, key: Key, count: int, resamples: int, actions: int, fresh: int
+) -> tuple[Float[Array, " n"], _Rows]:
+    """The bracket of the start state, and the rows [T, n] of whole episodes; the loop stops when the last has ended."""
+    start_key, walk_key = jax.random.split(key)
+    begun = begin(world, start_key, (1 + fresh) * count)  # those of the rollouts first
+    starts = value(begun.observation).reshape(1 + fresh, count)
+    states, observation = jax.tree.map(lambda leaf: leaf[:count], (begun.state, begun.observation))
+    zeros = jnp.zeros((world.horizon, count))
+    rows = _Rows(zeros.astype(bool), *[zeros] * (len(_Rows._fields) - 1))
+    walk = _Walk(walk_key, jnp.zeros((), jnp.int32), states, observation, jnp.ones(count, bool), rows)
+    one_step = partial(_one_step, world, policy, value, resamples, actions)
+    walk = jax.lax.while_loop(lambda walk: walk.alive.any(), one_step, walk)
+    return starts[0] - starts[1:].mean(axis=0), walk.rows
+
+
+def _one_step(world: World, policy: Policy, value: Value, resamples: int, actions: int, walk: _Walk) -> _Walk:
+    """Take a step, and resample M others for each action that is looked at, all with dice of their own."""
+    key, act_key, step_key = jax.random.split(walk.key, 3)
+    candidates, weight, chosen = _candidates(world, policy(walk.observation), act_key, actions)
+    every = jnp.concatenate([_pick(candidates, chosen)[None], *[candidates] * resamples])
+    step_keys = jax.random.split(step_key, every.shape[:2])
+    step = jax.vmap(jax.vmap(world.step), (0, None, 0))(step_keys, walk.states, every)
+    behind = _value_behind(value, step)
+    mean_reward, mean_behind = (x[1:].reshape(resamples, *weight.shape).mean(axis=0) for x in (step.reward, behind))
+    q = mean_reward + world.discount * mean_behind
+    row = _Rows(
+        mask=walk.alive,
+        reward=step.reward[0],
+        expected_reward=_pick(mean_reward, chosen),
+        q=_pick(q, chosen),
+        expected_q=(weight * q).sum(axis=0),
+        v_next=behind[0],
+        expected_v_next=_pick(mean_behind, chosen),
+    )
+    rows = jax.tree.map(lambda table, new: table.at[walk.time].set(new), walk.rows, row)
+    taken = jax.tree.map(lambda leaf: leaf[0], step)
+    alive = walk.alive & ~(taken.terminated | taken.truncated)
+    return _Walk(key, walk.time + 1, taken.state, taken.observation, alive, rows)
+
+
+def _candidates(
+    world: World, distribution: Distribution, key: Key, actions: int
+) -> tuple[Array, Float[Array, "C n"], Int[Array, " n"]]:
+    """Actions [C, n, ...] to be looked at, in the world's units; their weights in E_π Q̂; and the position of the one taken.
+
+    Discrete actions are all there. Of continuous ones the first is taken and the others, drawn apart, stand for the mean.
+    """
+    if isinstance(distribution, Categorical):
+        n, count = distribution.logits.shape
+        every = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[:, None], (count, n))
+        return every, jax.nn.softmax(distribution.logits).T, distribution.sample(key)
+    drawn = jax.vmap(distribution.sample)(jax.random.split(key, 1 + actions))
+    n = drawn.shape[1]
+    weight = jnp.full((1 + actions, n), 1 / actions).at[0].set(0.0)
+    return world_action(world.action_space, drawn), weight, jnp.zeros(n, jnp.int32)
+
+
+def _value_behind(value: Value, step: Step) -> Float[Array, "L n"]:
+    """V̂ of what follows steps [L, n]: 0 behind one that was the last, by its task or by its time."""
+    seen = step.observation.reshape(-1, *step.observation.shape[2:])
+    return jnp.where(step.terminated | step.truncated, 0.0, value(seen).reshape(step.terminated.shape))
+
+
+def _pick(table: Array, chosen: Int[Array, " n"]) -> Array:
+    """The chosen one [n, ...] of candidates [C, n, ...]."""
+    return table[chosen, jnp.arange(chosen.shape[0])]
