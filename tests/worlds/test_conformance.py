@@ -235,3 +235,26 @@ def test_host_world_refuses_a_step_after_the_end(host_world: HostWorld) -> None:
     environments.reset(0, 0)
     environments.step(action)
     environments.close()
+
+
+def test_rewards_stay_within_the_range_of_returns(rollout: Rollout) -> None:
+    known = make_world(rollout.world.name, horizon=1).return_range()
+    if known is None:
+        pytest.skip("does not know its range")
+    state, rewards = rollout.first[0], []
+    for number in range(300):
+        step = rollout.step(keys(number), state, actions(rollout.world.action_space, LANES, number))
+        rewards.append(step.reward)
+        state = rollout.reset(keys(number))[0] if step.terminated.any() else step.state
+    assert known[0] <= np.min(rewards)
+    assert np.max(rewards) <= known[1]
+
+
+def test_the_range_of_returns_is_that_of_the_longest_episodes() -> None:
+    low, high = make_world("tabular/chain", horizon=3, discount=0.5).return_range()
+    assert (low, high) == pytest.approx((0.0, 1.75), abs=1e-4)
+    low, high = make_world("navigation", horizon=2, discount=1.0).return_range()
+    assert (low, high) == pytest.approx((-2 * 0.9 * 2**0.5, 1.0), abs=1e-4)
+    low, high = make_world("gymnax/SpaceInvaders-MinAtar", horizon=2, discount=1.0).return_range()
+    assert (low, high) == pytest.approx((0.0, 4.0), abs=1e-4)
+    assert make_world("gymnax/CartPole-v1").return_range() is None

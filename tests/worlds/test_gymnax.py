@@ -163,3 +163,19 @@ def test_python_numbers_in_a_state_become_arrays_of_fixed_dtype() -> None:
     world = GymnaxWorld("careless", careless, careless.default_params, horizon=5)
     state, _ = jax.eval_shape(world.reset, KEY)
     assert jax.eval_shape(world.step, KEY, state, jnp.int32(0)).state == state
+
+
+def test_two_aliens_can_die_in_one_step_and_no_more_shots_are_ever_in_flight() -> None:
+    """What the greatest reward of a step stands on."""
+    world = make_world("gymnax/SpaceInvaders-MinAtar")
+    shots = np.zeros((10, 10)).tolist()
+    shots[8][4] = shots[3][4] = 1.0
+    assert step_from(world, jnp.int32(0), f_bullet_map=shots, alien_map=np.eye(10)[4] + np.zeros((10, 1))).reward == 2.0
+
+    def fire(physics: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        physics, _, _ = world.transition(key, physics, jnp.int32(3))
+        return physics, physics.f_bullet_map.sum()
+
+    unharmed = world.initial(KEY).replace(alien_map=jnp.zeros((10, 10)).at[0, 0].set(1.0))
+    _, flying = jax.lax.scan(fire, unharmed, jax.random.split(KEY, 60))
+    assert flying.max() == 2
