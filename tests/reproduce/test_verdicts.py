@@ -46,10 +46,28 @@ def test_every_baseline_must_be_beaten():
 
 def test_falling_may_stay_level_but_not_rise():
     high, low = by_seed(2.0, 2.1, 1.9, 2.0), by_seed(1.0, 1.1, 0.9, 1.0)
-    assert falling("c", "q", [high, high, low]).verdict == "holds"
-    assert falling("c", "q", [high, low, high]).verdict == "does not hold"
-    assert falling("c", "q", [high, high]).verdict == "undecided"
-    assert falling("c", "q", [high, None, low]).verdict == "undecided"
+
+    def judged(*steps):
+        return falling("c", "q", dict(zip("abc", steps, strict=False)))
+
+    assert judged(high, high, low).verdict == "holds"
+    rising = judged(high, low, high)
+    assert (rising.verdict, rising.quantity) == ("does not hold", "fall of q from b to c"), (
+        "the step that decides is shown"
+    )
+    assert rising.interval[1] < 0
+    assert judged(low, high).verdict == "does not hold"
+    assert judged(high, high).verdict == "undecided"
+    assert judged(high, None, low).verdict == "undecided"
+
+
+def test_what_is_undecided_shows_an_interval_with_both_answers():
+    """At 95 % the difference is clear; as one of two parts, it is not clear enough."""
+    one, other, none = by_seed(0.0, -1.0, -0.9), by_seed(5.0, 5.1, 4.9), by_seed(1.0, 1.0, 1.0)
+    assert larger("c", "q", one, none).verdict == "does not hold"
+    check = all_larger("c", "q", {"one": one, "other": other}, none)
+    assert (check.verdict, check.quantity, check.confidence) == ("undecided", "q; here of one", 0.975)
+    assert check.interval[0] < 0 < check.interval[1]
 
 
 def test_wrong_verdicts_are_rare():

@@ -102,11 +102,11 @@ def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclu
 def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     assert protocol.delta is not None
     found = certify.order_bound(evidence["returns"], evidence["values"], protocol.alpha, protocol.delta)
-    margin = below(found.margin) if found.margin > 0 else above(-found.margin)
+    margin = f"+ {below(found.margin)}" if found.margin > 0 else f"− {above(-found.margin)}"
     typical = float(np.mean(found.at(evidence["values"])))
     statement = (
-        f"A new episode in {protocol.world} returns at least V̂(s) {'+' if found.margin > 0 else '−'} {margin}, which is {below(typical)} on average over "
-        f"start states, with probability {_percent(1 - protocol.alpha)} or more."
+        f"A new episode in {protocol.world} returns at least V̂(s) {margin}, which is {below(typical)} on average over start "
+        f"states, with probability {_percent(1 - protocol.alpha)} or more."
     )
     numbers = {"mean of L over start states": typical, "rank of the residual": float(found.index)}
     numbers |= {"mean of the returns": float(np.mean(evidence["returns"]))}
@@ -158,7 +158,7 @@ def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclus
     bound = float(found.at(prediction))
     met = protocol.threshold is None or bound >= protocol.threshold
     statement = (
-        f"The mean discounted return J of this policy in {protocol.world} is at least {below(bound)}; it was not deployed for this."
+        f"The mean discounted return J of this policy in {protocol.world} is at least {below(bound)}; it was not deployed."
         if met
         else f"Not shown that J is at least {protocol.threshold:g}; what is shown without deploying it is {below(bound)}."
     )

@@ -2,11 +2,12 @@
 
 One claim is one hypothesis. Where it has several parts that must all be true (below *every* baseline, never rising over
 *all* steps of β), it holds only if each part does at the full level (an intersection–union test needs no correction), and
-it fails if one part fails at the level divided by the number of parts.
+it fails if one part fails at the level divided by the number of parts. What is shown is the part that decides, with the interval
+that does: one that contains both answers where the claim is undecided.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -24,39 +25,37 @@ def larger(claim: str, quantity: str, one: Values | None, other: Values | float 
     differences = _differences(one, other)
     if differences is None:
         return _undecided(claim, quantity, "too few seeds" if one and other else "not measured", note)
-    return _judged(claim, quantity, [differences], note)
+    parts = {quantity: differences}
+    return _judged(claim, parts, parts, note)
 
 
 def all_larger(
     claim: str, quantity: str, ones: Mapping[str, Values | None], other: Values | float | None, note: str = ""
 ) -> Check:
-    """The claim that every one of `ones` is above `other`; the effect is that of the part that speaks least for it."""
-    parts = {name: _differences(one, other) for name, one in ones.items()}
+    """The claim that every one of `ones` is above `other`; the effect is that of the part which decides."""
+    parts = {f"{quantity}; here of {name}": _differences(one, other) for name, one in ones.items()}
     known = {name: d for name, d in parts.items() if d is not None}
     if not known or len(known) < len(parts):
         return _undecided(claim, quantity, "too few seeds, or not all measured", note)
-    weakest = min(known, key=lambda name: float(np.mean(known[name])))
-    ordered = [known[weakest], *(d for name, d in known.items() if name != weakest)]
-    return _judged(claim, f"{quantity}; here of {weakest}", ordered, note)
+    return _judged(claim, known, known, note)
 
 
-def falling(claim: str, quantity: str, steps: Sequence[Values | None], note: str = "") -> Check:
+def falling(claim: str, quantity: str, steps: dict[str, Values | None], note: str = "") -> Check:
     """The claim that a quantity does not rise along a sequence of conditions, and falls from the first to the last.
 
     It holds if it falls clearly from the first to the last and rises clearly in no step; it does not hold if it rises
-    clearly somewhere. The effect is the fall from first to last.
+    clearly in one, or from the first to the last.
     """
-    if any(step is None for step in steps) or len(steps) < 2:
-        return _undecided(claim, quantity, "not measured", note)
-    falls = [_differences(a, b) for a, b in itertools.pairwise(steps)]
-    overall = _differences(steps[0], steps[-1])
-    if overall is None or any(fall is None for fall in falls):
-        return _undecided(claim, quantity, "too few seeds", note)
-    known = [fall for fall in falls if fall is not None]
-    interval = t_interval(overall, CONFIDENCE)
-    rises = [t_interval(fall, 1 - (1 - CONFIDENCE) / len(known)).high < 0 for fall in known]
-    verdict: Verdict = "does not hold" if any(rises) else ("holds" if interval.low > 0 else "undecided")
-    return Check(claim, verdict, interval.estimate, (interval.low, interval.high), quantity, CONFIDENCE, note)
+    first, last = next(iter(steps)), next(reversed(steps))
+    overall = f"fall of {quantity} from {first} to {last}"
+    if any(step is None for step in steps.values()) or len(steps) < 2:
+        return _undecided(claim, overall, "not measured", note)
+    pairs = [(first, last), *itertools.pairwise(steps)]
+    falls = {f"fall of {quantity} from {a} to {b}": _differences(steps[a], steps[b]) for a, b in pairs}
+    known = {name: fall for name, fall in falls.items() if fall is not None}
+    if len(known) < len(falls):
+        return _undecided(claim, overall, "too few seeds", note)
+    return _judged(claim, {overall: known[overall]}, known, note)
 
 
 def bootstrapped(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float]:
@@ -72,17 +71,23 @@ def scaled(values: Values | None, factor: float) -> Values | None:
     return None if values is None else {seed: factor * value for seed, value in values.items()}
 
 
-def _judged(claim: str, quantity: str, parts: list[np.ndarray], note: str) -> Check:
-    """The first part is the one whose effect is shown."""
-    intervals = [t_interval(part, CONFIDENCE) for part in parts]
-    strict = [t_interval(part, 1 - (1 - CONFIDENCE) / len(parts)) for part in parts]
-    verdict: Verdict = "undecided"
-    if all(interval.low > 0 for interval in intervals):
-        verdict = "holds"
-    elif any(interval.high < 0 for interval in strict):
-        verdict = "does not hold"
-    first = intervals[0]
-    return Check(claim, verdict, first.estimate, (first.low, first.high), quantity, CONFIDENCE, note)
+def _judged(claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str) -> Check:
+    """It holds if no part fails and every required one is clearly above 0; it fails if a part is clearly below.
+
+    Shown are the effect and the interval which decide, at the level at which they do.
+    """
+    strict = 1 - (1 - CONFIDENCE) / len(forbidden)
+    failing = {name: t_interval(part, strict) for name, part in forbidden.items()}
+    worst = min(failing, key=lambda name: failing[name].high)
+    if failing[worst].high < 0:
+        found = failing[worst]
+        return Check(claim, "does not hold", found.estimate, (found.low, found.high), worst, strict, note)
+    passing = {name: t_interval(part, CONFIDENCE) for name, part in required.items()}
+    weakest = min(passing, key=lambda name: passing[name].low)
+    verdict: Verdict = "holds" if passing[weakest].low > 0 else "undecided"
+    found = passing[weakest] if verdict == "holds" else failing[weakest]
+    level = CONFIDENCE if verdict == "holds" else strict
+    return Check(claim, verdict, found.estimate, (found.low, found.high), weakest, level, note)
 
 
 def _undecided(claim: str, quantity: str, why: str, note: str) -> Check:

@@ -50,21 +50,21 @@ def said(scale: Scale, store: Store) -> Said:
 
 def _checks(rows: list[Seeds], betas: tuple[float, ...]) -> list[Check]:
     game = short(rows[0].condition.world)
-    frozen = [one_of(rows, "frozen", beta) for beta in betas]
+    frozen = {f"β = {beta:g}": one_of(rows, "frozen", beta) for beta in betas}
     baseline = one_of(rows, "passive", 0.0)
     checks = [
         falling(
             f"{game}, frozen evaluator: return non-increasing in β",
-            f"fall of the return from β = {betas[0]:g} to β = {betas[-1]:g}",
-            [None if one is None else one.returns() for one in frozen],
+            "the return",
+            {name: None if one is None else one.returns() for name, one in frozen.items()},
         )
     ]
     for kind in KINDS:
         checks.append(
             falling(
                 f"{game}, frozen evaluator: error non-increasing in β, at {kind} states",
-                f"fall of the evaluator's MAE from β = {betas[0]:g} to β = {betas[-1]:g}",
-                [None if one is None else one.mae(EVALUATOR, kind) for one in frozen],
+                "the evaluator's MAE",
+                {name: None if one is None else one.mae(EVALUATOR, kind) for name, one in frozen.items()},
             )
         )
     for beta in betas[1:]:
