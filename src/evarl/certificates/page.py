@@ -8,7 +8,7 @@ import numpy as np
 from evarl.certificates.certificate import Certificate
 from evarl.certificates.protocol import Protocol
 from evarl.report.document import data_address, document, listing, paragraphs, settings_list
-from evarl.reproduce.drawing import COLOURS, drawn
+from evarl.report.drawing import COLOURS, rendered
 
 BADGES = {"certified": ("holds", "✓"), "out of budget": ("undecided", "?"), "not certified": ("undecided", "?")}
 BADGES |= {"rejected": ("does-not-hold", "✕")}
@@ -165,8 +165,8 @@ def _figure(certificate: Certificate) -> str:
         lines = {"mean": float(seen.mean())} | ({} if bound is None else {"J is at least": bound})
         if protocol.threshold is not None:
             lines["threshold"] = protocol.threshold
-    picture = drawn("returns", caption, (7.2, 3.1), lambda figure: _draw(figure, seen, label, lines))
-    source = data_address("image/svg+xml", picture.svg)
+    _, svg = rendered("returns", (7.2, 3.1), lambda figure: _draw(figure, seen, label, lines))
+    source = data_address("image/svg+xml", svg)
     return (
         f'<figure><div class="card"><img src="{source}" alt="{escape(caption)}"></div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"

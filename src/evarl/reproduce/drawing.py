@@ -1,16 +1,14 @@
-"""Pictures of results, as PNG and SVG. Matplotlib is imported when one is drawn."""
+"""Pictures of results, as PNG and SVG."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from evarl.report.drawing import COLOURS, rendered
 from evarl.reproduce.findings import Measured, Picture
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-"""Okabe and Ito's, told apart by all eyes."""
 MARKERS = "oDs^vP<>"
 
 Band = tuple[np.ndarray, np.ndarray]
@@ -18,19 +16,8 @@ Band = tuple[np.ndarray, np.ndarray]
 
 
 def drawn(name: str, caption: str, size: tuple[float, float], draw: Callable[[Any], None]) -> Picture:
-    """A picture that `draw` makes on an empty figure. The same data give the same bytes."""
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context({"svg.hashsalt": name, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        draw(figure)
-        png, svg = io.BytesIO(), io.BytesIO()
-        figure.savefig(png, format="png", dpi=140)
-        figure.savefig(svg, format="svg", metadata={"Date": None})
-    return Picture(name, caption, png.getvalue(), svg.getvalue())
+    """A picture that `draw` makes on an empty figure."""
+    return Picture(name, caption, *rendered(name, size, draw))
 
 
 def curves(
