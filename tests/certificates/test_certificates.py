@@ -20,6 +20,7 @@ from evarl.certificates.issue import issue_certificate, make_protocol
 from evarl.certificates.subject import open_subject
 from evarl.cli.main import call
 from evarl.errors import FileError, InputError
+from evarl.learning.configuration import with_settings
 from evarl.truth.monte_carlo import start_states, true_values
 from tests.report.tiny import train_tiny
 
@@ -67,8 +68,6 @@ def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_pat
     network = {"evaluator.network.width": 8, "evaluator.network.layers": 1, "evaluator.policies": 4}
     small = {"environments": 4, "steps": 16, "updates": 3, "evaluator.warmup": 1, "assessment.base_updates": 1}
     config = evarl.TrainConfig(world=f"tabular/{tmp_path / 'mdp.npz'}", horizon=10, beta=0.01)
-    from evarl.learning.configuration import with_settings
-
     run = evarl.train(with_settings(config, network | small), out=tmp_path / "run", quiet=True)
     found = certified(capsys, str(run.path), "--rollouts", "300", "--threshold", "1")
     certificate = load(Path(found["certificate"]))
@@ -333,3 +332,21 @@ def test_the_protocol_is_on_disk_before_the_first_rollout(run, monkeypatch):
 
     monkeypatch.setattr(issue, "gather", looking)
     issue_certificate(run, evarl.Terms(rollouts=20))
+
+
+def test_worlds_on_the_host_are_certified_too(tmp_path, capsys):
+    config = evarl.TrainConfig(
+        world="gymnasium/CartPole-v1", horizon=20, beta=0.01, updates=2, environments=2, steps=20
+    )
+    config = with_settings(config, {"evaluator.network.width": 8, "evaluator.network.layers": 1, "evaluator.warmup": 1})
+    run = evarl.train(config, out=tmp_path / "run", quiet=True)
+    assert call(["certify", str(run.path)]) == 2
+    assert "range: gymnasium/CartPole-v1 does not know what returns are possible" in capsys.readouterr().err
+    found = certified(capsys, str(run.path), "--range", "0", "20", "--rollouts", "40")
+    certificate = load(Path(found["certificate"]))
+    assert set(certificate.evidence) == {"returns", "values", "fresh"}
+    assert 0 < found["bound"] < np.mean(certificate.evidence["returns"]) <= 20
+    assert call(["verify", found["certificate"]]) == 0
+    capsys.readouterr()
+    assert call(["certify", str(run.path), "--claim", "C4", "--range", "0", "20"]) == 2
+    assert "C4 wants two independent rollouts from one state" in capsys.readouterr().err
