@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo results test test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage certificates variance clean
+.PHONY: setup demo results test test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz certificates variance clean
 
 setup: $(VENV)/installed
 
@@ -64,6 +64,10 @@ bench-page: setup
 # How often each claim of evarl.certify is true, into docs/certification.md.
 coverage: setup
 	$(RUN)/python -m benchmarks.coverage $(ARGS)
+
+# Damaged copies of every kind of file through its loader: an error of one line or the same as before, nothing else.
+fuzz: setup
+	$(RUN)/python -m benchmarks.fuzz $(ARGS)
 
 # Certificates for 100 policies with a known J, and how many of them are false, into docs/certification.md.
 certificates: setup

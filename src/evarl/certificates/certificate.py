@@ -3,14 +3,14 @@
 import dataclasses
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from evarl.certificates import hashes
 from evarl.certificates.conclusions import Conclusion
 from evarl.certificates.protocol import Protocol
 from evarl.errors import FileError
-from evarl.storage.files import write_bytes
+from evarl.storage.files import CONTROL, write_bytes
 from evarl.storage.plain import as_declared, read_json
 
 FORMAT = "evarl certificate 1"
@@ -64,6 +64,10 @@ def load(path: Path) -> Certificate:
     found = as_declared(Certificate, data, str(path))
     if found.protocol.hash() != found.protocol_sha256:
         raise FileError(f"{path}: protocol has been changed since it was fixed (its checksum does not fit)")
+    bound = [found.protocol.files, *(one.files for one in found.protocol.calibration)]
+    for name in (name for files in bound for name in files):
+        if not _within_a_run(name):
+            raise FileError(f"{path}: binds {name!r:.60}, which is no file of a run")
     return found
 
 
@@ -73,3 +77,10 @@ def load_protocol(path: Path) -> Protocol:
     if found.hash()[:12] not in path.name:
         raise FileError(f"{path}: protocol has been changed since it was fixed (its name does not fit)")
     return found
+
+
+def _within_a_run(name: str) -> bool:
+    """Whether it can be a file of a run that is worth reading: whoever verifies a certificate reads what it names."""
+    file = PurePosixPath(name)
+    plain = not (file.is_absolute() or ".." in file.parts or CONTROL.search(name))
+    return plain and file.suffix in (".json", ".safetensors")

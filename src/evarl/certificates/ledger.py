@@ -7,8 +7,7 @@ for in so many words; then the certificate counts the levels of all of them.
 import json
 from pathlib import Path
 
-from evarl.certificates.certificate import Attempt, load, read_json
-from evarl.certificates.plain import as_dataclass
+from evarl.certificates.certificate import Attempt, load, load_protocol
 from evarl.certificates.protocol import Protocol
 from evarl.errors import FileError, InputError
 from evarl.storage.files import write_bytes
@@ -30,7 +29,7 @@ def register(run: Path, protocol: Protocol, again: bool) -> tuple[Attempt, ...]:
     for path in sorted(file.parent.glob(f"*{PROTOCOL}")) if file.parent.exists() else []:
         if path == file:
             continue
-        other = as_dataclass(Protocol, read_json(path), str(path))
+        other = load_protocol(path)
         if other.claim == protocol.claim and other.files.get(policy) == protocol.files[policy]:
             earlier.append((path, other))
     if earlier and not again:

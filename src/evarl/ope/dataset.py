@@ -206,14 +206,18 @@ def _first(broken: np.ndarray) -> tuple[int, ...] | None:
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
     """The types that estimators work with: 32 bits, flags as booleans."""
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name}: has type {array.dtype}; want numbers")
     if name in ("terminated", "truncated", "mask"):
         if array.dtype != bool and not np.isin(array, (0, 1)).all():
             raise InputError(f"{name}: holds values other than 0 and 1")
         return array.astype(bool)
-    if array.dtype == object or array.dtype.kind not in "fiub":
-        raise InputError(f"{name}: has type {array.dtype}; want numbers")
-    if name in ("reward", "log_prob"):
+    if name == "action" and array.dtype.kind != "f":
+        whole = array.astype(np.int32)
+        if (row := _first(whole != array)) is not None:
+            raise InputError(f"action: {array[row]} is too large; want whole numbers of 32 bits")
+        return whole
+    if name not in ("reward", "log_prob") and array.dtype.kind in "ub":
+        return array
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused afterwards
         return array.astype(np.float32)
-    if name == "action":
-        return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
-    return array if array.dtype.kind in "ub" else array.astype(np.float32)

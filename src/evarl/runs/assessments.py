@@ -1,7 +1,8 @@
 """Assessments and evaluators of a run: made from its configuration, kept beside it, and read back."""
 
 import dataclasses
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import make_learner
+from evarl.storage.files import reason
 from evarl.storage.tensors import load_arrays, load_tree, save_tree
 from evarl.truth.monte_carlo import visited_states
 from evarl.worlds.registry import make_world
@@ -36,7 +38,7 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessm
     """The assessment that a configuration asks for; `say` is told before a base policy is trained for it."""
     wanted = config.assessment
     if wanted.file is not None:
-        return load_assessment(Path(wanted.file))
+        return load_assessment(Path(wanted.file), named=(config.world, wanted.world))
     name = wanted.world or ("navigation/open-field" if config.world == "navigation" else config.world)
     own = name == config.world
     world = make_world(name, config.horizon if own else None)
@@ -77,8 +79,12 @@ def save_assessment(path: Path, assessment: Assessment | HostAssessment) -> None
     save_tree(path, {"start": starts}, about | {"mapped": "yes" if mapped else "no"})
 
 
-def load_assessment(path: Path, **mappings: Any) -> Assessment | HostAssessment:
-    """Read an assessment back; one that was saved with mappings wants them again."""
+def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings: Any) -> Assessment | HostAssessment:
+    """Read an assessment back; one that was saved with mappings wants them again.
+
+    A file does not decide what is imported: Gymnasium's worlds from a module that is not loaded are refused, unless they are
+    among those that the user has `named`.
+    """
     arrays, about = load_arrays(path)
     try:
         if about["kind"] != "assessment":
@@ -88,19 +94,33 @@ def load_assessment(path: Path, **mappings: Any) -> Assessment | HostAssessment:
             int(about["world_horizon"]),
             int(about["horizon"]),
             float(about["discount"]),
-            about["mapped"] == "yes",
+            {"yes": True, "no": False}[about["mapped"]],
         )
     except (KeyError, ValueError) as error:
         raise FileError(f"{path}: is not an assessment ({error} is missing or wrong)") from error
+    if not 0 <= discount <= 1:
+        raise FileError(f"{path}: has the discount {discount}; want a number from 0 to 1")
+    module = name.removeprefix("gymnasium/").rpartition(":")[0] if name.startswith("gymnasium/") else ""
+    if module and module not in sys.modules and name not in named:
+        raise InputError(f"{path}: is for {name}; import {module} first, since a file does not decide what is imported")
     world = make_world(name, limit)
     if isinstance(world, HostWorld):
-        return HostAssessment(world, tuple(int(seed) for seed in arrays["seeds"]), horizon, discount)
+        seeds = arrays.get("seeds", np.empty(0))
+        if len(arrays) != 1 or seeds.ndim != 1 or seeds.dtype != np.int64:
+            raise FileError(f"{path}: holds no reset seeds, as assessments in {name} do")
+        return HostAssessment(world, tuple(seeds.tolist()), horizon, discount)
     if mapped and not mappings:
         raise InputError(f"{path}: was saved with mappings between two worlds; load it in Python and give them again")
     one = jax.eval_shape(world.initial, jax.random.PRNGKey(0))
-    count = next(iter(arrays.values())).shape[0] if arrays else 0
+    count = min((len(x) if x.ndim else 0 for x in arrays.values()), default=0)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), one)
     tree, _ = load_tree(path, {"start": shapes})
+    if len(arrays) == 1:
+        (states,) = arrays.values()
+        try:
+            given_states(world, [tuple(state) for state in states.reshape(count, -1).tolist()])
+        except InputError as error:
+            raise FileError(f"{path}: {reason(error)}") from error
     return Assessment(world, tree["start"], horizon, discount, **mappings)
 
 
@@ -122,17 +142,19 @@ def load_evaluator(path: Path, config: TrainConfig, assessment: Assessment | Hos
             raise InputError(f"evaluator.file: {path} has {name} {about.get(name)}, the configuration {value}")
     scenarios, kept = np.asarray(assessment.observations()), arrays.get("scenarios", np.empty(0))
     if kept.shape != scenarios.shape:
-        k, other = scenarios.shape[0], kept.shape[0]
+        k, other = scenarios.shape[0], len(kept) if kept.ndim else 0
         raise InputError(f"evaluator.file: {path} is for an assessment of {other} scenarios, this one has {k}")
     if not np.array_equal(kept, scenarios):
         raise InputError(f"evaluator.file: {path} is for other start states; use its assessment with --assessment.file")
     space = make_world(config.world, config.horizon).observation_space
     evaluator = make_evaluator(config.evaluator, space, jnp.asarray(scenarios))
-    k = scenarios.shape[0]
+    k, remembered = scenarios.shape[0], arrays.get("remembered", np.empty(0))
+    if remembered.ndim != 2 or remembered.shape[1] != k:
+        raise FileError(f"{path}: remembers returns of shape {remembered.shape}; want {k} for each policy")
     template = LearntEvaluator(
         state=jax.eval_shape(evaluator.init, jax.random.PRNGKey(0)),
         scenarios=jnp.asarray(scenarios),
-        remembered=jnp.zeros(arrays.get("remembered", np.empty((0, k))).shape),
+        remembered=jnp.zeros(remembered.shape),
         lowest=jnp.zeros(k),
         highest=jnp.zeros(k),
         batch_mean=jnp.zeros(()),

@@ -22,9 +22,10 @@ def load_newest(folder: Path, template: Any, warn: Callable[[str], None]) -> tup
     for path in sorted(folder.glob("update-*.safetensors"), reverse=True):
         try:
             state, about = load_tree(path, template)
-            if about.get("kind") != "checkpoint" or _path(folder, int(about.get("update", "-1"))) != path:
+            update = about.get("update", "")
+            if about.get("kind") != "checkpoint" or not update.isdecimal() or _path(folder, int(update)) != path:
                 raise FileError(f"{path}: is not the checkpoint its name says")
-            return int(about["update"]), state
+            return int(update), state
         except FileError as error:
             warn(f"{error}; falling back to the checkpoint before it")
     return None

@@ -14,6 +14,7 @@ summary.json                          how the run ended
 import datetime
 import fcntl
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -23,11 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from evarl.errors import FileError, InputError
-from evarl.learning.configuration import TrainConfig, differences, from_dict
+from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
 from evarl.storage.files import write_bytes
+from evarl.storage.plain import as_declared, read_json, seal, unseal
 
 FORMAT = 1
+KEPT = {"format", "created", "hash", "config", "seed_groups", "log_megabytes", "versions", "commit", "sha256"}
+"""What config.json holds."""
 
 
 class RunDirectory:
@@ -84,7 +88,13 @@ class RunDirectory:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Say how the run ended."""
-        write_bytes(self.summary, _json(summary))
+        write_bytes(self.summary, _json(seal(summary)))
+
+    def read_summary(self) -> dict[str, Any]:
+        """How the run ended."""
+        if not self.finished():
+            raise FileError(f"{self.path}: the run has not come to its end; finish it with --resume")
+        return unseal(read_json(self.summary), str(self.summary), must="sha256" in self.about)
 
 
 def create(
@@ -96,7 +106,7 @@ def create(
 ) -> RunDirectory:
     """Make the directory with its configuration, and what `fill` adds, in one step, so that none is ever half-made."""
     check_free(path)
-    about = {
+    about: dict[str, Any] = {
         "format": FORMAT,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hash": config.hash(),
@@ -111,7 +121,7 @@ def create(
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
         try:
             temporary.chmod(0o755)
-            write_bytes(temporary / "config.json", _json(about))
+            write_bytes(temporary / "config.json", _json(seal(about)))
             fill(temporary)
             os.rename(temporary, path)
         except BaseException:
@@ -133,20 +143,32 @@ def check_free(path: Path) -> None:
 def open_run(path: Path, config: TrainConfig | None = None) -> RunDirectory:
     """Open a run directory; with `config`, refuse one that was made with another configuration."""
     file = path / "config.json"
-    try:
-        about = json.loads(file.read_text())
-        if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise FileError(f"{file}: was not written by this version (format {FORMAT})")
-        groups = [[int(seed) for seed in group] for group in about["seed_groups"]]
-        kept = from_dict(TrainConfig, about["config"])
-    except FileNotFoundError as error:
-        raise FileError(f"{path}: holds no run (there is no config.json)") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"{file}: corrupt or truncated ({error})") from error
+    if not file.exists():
+        raise FileError(f"{path}: holds no run (there is no config.json)")
+    about = read_json(file)
+    if not isinstance(about, dict) or about.get("format") != FORMAT or about.keys() - KEPT:
+        raise FileError(f"{file}: was not written by this version (format {FORMAT})")
+    unseal(about, str(file), must=False)
+    kept = as_declared(TrainConfig, about.get("config"), f"{file}, config", lambda number: not math.isnan(number))
+    if about.get("hash") != kept.hash():
+        raise FileError(f"{file}: the configuration has been changed since the run was made (its hash does not fit)")
+    groups = _groups(file, about.get("seed_groups"), kept)
+    if not as_declared(float, about.get("log_megabytes", 0.0), f"{file}, log_megabytes") >= 0:
+        raise FileError(f"{file}, log_megabytes: is {about['log_megabytes']}; want a number from 0 on")
     if config is not None and (found := differences(kept.to_dict(), config.to_dict())):
         raise InputError(f"resume: {path} was made with another configuration (there ≠ here): {'; '.join(found)}")
     kept.validate()
     return RunDirectory(path, kept, groups, about)
+
+
+def _groups(file: Path, data: Any, config: TrainConfig) -> list[list[int]]:
+    """The seeds of the run in their groups; they are all there and in order."""
+    hint: Any = tuple[tuple[int, ...], ...]
+    groups = [list(group) for group in as_declared(hint, data, f"{file}, seed_groups")]
+    seeds = [seed for group in groups for seed in group]
+    if not all(groups) or len(seeds) != config.seeds or seeds != list(range(config.seed, config.seed + config.seeds)):
+        raise FileError(f"{file}, seed_groups: are {groups!r:.60}; want {config.seeds} seeds from {config.seed} on")
+    return groups
 
 
 def _label(group: list[int]) -> str:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from evarl.agents.trajectory import Trajectory
-from evarl.errors import FileError
+from evarl.errors import FileError, InputError
 from evarl.learning.learner import Learner
 from evarl.ope.dataset import LoggedData
 from evarl.storage.tensors import load_arrays, save_tree
@@ -81,15 +81,39 @@ def read_log(folder: Path, position: int, last: int | None = None) -> LoggedData
         if last is not None and ends < end - last:
             continue
         arrays, about = load_arrays(path)
-        if about.get("kind") != "log" or arrays.keys() != set(FIELDS):
+        if about.get("kind") != "log" or arrays.keys() != set(FIELDS) or not _fit(arrays, ends - begins + 1, position):
             raise FileError(f"{path}: is not the log of a run")
         skipped = 0 if last is None else max(0, end - last - begins)
         parts.append({name: x[skipped:, position] for name, x in arrays.items()})
+    if len({tuple((part[name].shape[1:], part[name].dtype) for name in FIELDS) for part in parts}) > 1:
+        raise FileError(f"{folder}: its files are not of one run")
     batches = {name: np.concatenate([part[name] for part in parts]) for name in FIELDS}
     episodes = list(_episodes(batches))
     if not episodes:
         raise FileError(f"{folder}: holds no whole trajectory; log more updates, or train with more steps")
-    return LoggedData.from_episodes(episodes)
+    try:
+        return LoggedData.from_episodes(episodes)
+    except InputError as error:
+        raise FileError(f"{folder}: {error}") from error
+
+
+def _fit(arrays: dict[str, np.ndarray], updates: int, position: int) -> bool:
+    """Whether shapes and types are those of a batch, [updates, seeds, T, N, ...], for the updates in the file's name."""
+    shape, shown, action = arrays["reward"].shape, arrays["observation"], arrays["action"]
+    if len(shape) != 4 or shape[0] != updates or position >= shape[1] or 0 in shape:
+        return False
+    final, last = arrays["final_observation"], arrays["last_observation"]
+    slots, features = (*final.shape, 0, 0, 0)[2], shown.shape[4:]
+    kinds = {"reward": "f4", "log_prob": "f4", "terminated": "?", "truncated": "?", "start_label": "i4"}
+    return (
+        all(arrays[name].dtype == kind and arrays[name].shape == shape for name, kind in kinds.items())
+        and (action.dtype, action.ndim) in ((np.int32, 4), (np.float32, 5))
+        and shown.shape[:4] == action.shape[:4] == shape
+        and final.shape == (*shape[:2], slots, shape[3], *features)
+        and last.shape == (*shape[:2], shape[3], *features)
+        and shown.dtype == final.dtype == last.dtype
+        and int(arrays["truncated"].sum(axis=2).max()) <= slots
+    )
 
 
 def _episodes(batches: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:

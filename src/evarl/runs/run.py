@@ -1,7 +1,6 @@
 """A run that exists on disk, as an object."""
 
 import functools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from evarl.runs.directory import RunDirectory, open_run
 from evarl.runs.log import read_log
 from evarl.runs.metrics import MetricsTable
 from evarl.storage.tensors import load_tree
+from evarl.worlds.spaces import Box
 from evarl.worlds.world import HostWorld, Key, World
 
 
@@ -67,12 +67,7 @@ class Run:
     @property
     def summary(self) -> dict[str, Any]:
         """How the run ended: returns over its last tenth, and what it cost."""
-        try:
-            return json.loads(self._directory.summary.read_text())
-        except FileNotFoundError as error:
-            raise FileError(f"{self.path}: the run has not come to its end; finish it with --resume") from error
-        except (OSError, ValueError) as error:
-            raise FileError(f"{self._directory.summary}: corrupt or truncated ({error})") from error
+        return self._directory.read_summary()
 
     @functools.cached_property
     def learner(self) -> Learner:
@@ -84,7 +79,7 @@ class Run:
         """The driver's test of an evaluation-aware run; None in ordinary training."""
         if self.config.evaluator_mode in ("none", None):
             return None
-        return load_assessment(self.path / ASSESSMENT)
+        return load_assessment(self.path / ASSESSMENT, named=(self.config.world, self.config.assessment.world))
 
     def evaluator_state(self, seed: int | None = None) -> LearntEvaluator:
         """The evaluator of a seed, by default the first."""
@@ -124,7 +119,12 @@ class Run:
         if updates is not None and updates < 1:
             raise InputError(f"updates: {updates} is not allowed; want at least 1")
         group = next(group for group in self._directory.groups if seed in group)
-        return read_log(self._directory.log(group), group.index(seed), updates)
+        data = read_log(self._directory.log(group), group.index(seed), updates)
+        shown, taken = self.world.observation_space.shape, self.learner.agent.action_space
+        action = (taken.size,) if isinstance(taken, Box) else ()
+        if (data.observation.shape[2:], data.action.shape[2:]) != (shown, action):
+            raise FileError(f"{self._directory.log(group)}: is not a log of {self.config.world}")
+        return data
 
     def target_policy(self, seed: int | None = None) -> TargetPolicy:
         """The final policy of a seed, for off-policy evaluation."""

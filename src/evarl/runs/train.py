@@ -133,7 +133,8 @@ def _assessment(
     if config.evaluator_mode == "none":
         return None, None
     console = Console(stderr=True, quiet=quiet, soft_wrap=True)
-    assessment = load_assessment(kept / ASSESSMENT) if kept else build_assessment(config, console.print)
+    named = (config.world, config.assessment.world)
+    assessment = load_assessment(kept / ASSESSMENT, named=named) if kept else build_assessment(config, console.print)
     file = config.evaluator.file
     return assessment, None if file is None else load_evaluator(Path(file), config, assessment)
 

@@ -1,12 +1,21 @@
 """Writing files so that a reader never sees half of one, whatever happens in between."""
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from evarl.errors import FileError
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Characters that would break a line, steer a terminal or cannot be printed."""
+
+
+def reason(error: BaseException) -> str:
+    """What a library says is wrong, to be put into an error of one line."""
+    return " ".join(CONTROL.sub(" ", str(error)).split())[:200] or type(error).__name__
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:

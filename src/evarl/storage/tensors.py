@@ -11,7 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from evarl.errors import FileError
-from evarl.storage.files import write_bytes
+from evarl.storage.files import CONTROL, reason, write_bytes
+
+LONGEST = 1000
+"""Characters of a name or a value beside the arrays; those that are longer are none of ours."""
 
 
 def save_tree(path: Path, tree: Any, about: dict[str, str]) -> None:
@@ -45,12 +48,26 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — a file, not a dictionary
     except FileNotFoundError as error:
         raise FileError(f"{path}: no such file") from error
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(f"{path}: corrupt or truncated ({error})") from error
-    stated = about.pop("sha256", None) if isinstance(about, dict) else None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error
+    if not isinstance(about, dict) or not all(map(_is_word, [*arrays, *about, *about.values()])):
+        raise FileError(f"{path}: corrupt (what stands beside its arrays is not plain text)")
+    stated = about.pop("sha256", None)
     if stated != _digest(arrays, about):
         raise FileError(f"{path}: corrupt (its checksum does not fit its contents)")
+    if any(not true_flags(array) for array in arrays.values()):
+        raise FileError(f"{path}: corrupt (a flag is neither true nor false)")
     return arrays, about
+
+
+def true_flags(array: np.ndarray) -> bool:
+    """Whether every boolean is a byte of 0 or 1; NumPy takes others as they are and computes nonsense with them."""
+    return array.dtype != bool or not (array.view(np.uint8) > 1).any()
+
+
+def _is_word(text: Any) -> bool:
+    """Whether it can be shown in an error of one line."""
+    return isinstance(text, str) and len(text) <= LONGEST and not CONTROL.search(text)
 
 
 def _named_leaves(tree: Any) -> dict[str, Any]:

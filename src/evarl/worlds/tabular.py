@@ -1,5 +1,6 @@
 """Finite Markov decision processes given by arrays. Their exact values are in `evarl.truth.exact`."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +10,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.errors import FileError, InputError, unknown_name
+from evarl.storage.files import reason
+from evarl.storage.tensors import true_flags
 from evarl.worlds.spaces import Box, Discrete
 from evarl.worlds.world import Key, World, bounded_returns
+
+LARGEST = 2**30
+"""Bytes of all arrays of a file; a small file can say that it holds any number of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,16 +113,28 @@ def chain(horizon: int = 100, discount: float = 0.9) -> Tabular:
 def load(path: str, horizon: int = 100, discount: float = 0.9) -> Tabular:
     """Read `transitions`, `rewards`, `start` and optionally `terminal` from an .npz file. Pickled arrays are refused."""
     try:
-        with np.load(Path(path), allow_pickle=False) as arrays:
+        # NumPy leaves a file that it cannot read open
+        with warnings.catch_warnings(), Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            warnings.simplefilter("ignore")  # of old notations
+            if sum(member.file_size for member in arrays.zip.infolist()) > LARGEST:
+                raise ValueError("its arrays are too large")
+            if (damaged := arrays.zip.testzip()) is not None:  # NumPy checks only what it reads to the end
+                raise ValueError(f"{damaged} is damaged")
             fields = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError) as error:
-        raise FileError(f"tabular/{path}: cannot be read as an .npz file of arrays ({error})") from error
+    except Exception as error:  # archive, compression, header and array have each their own ways to be wrong
+        raise FileError(f"tabular/{path}: cannot be read as an .npz file of arrays ({reason(error)})") from error
     missing = {"transitions", "rewards", "start"} - fields.keys()
     extra = fields.keys() - {"transitions", "rewards", "start", "terminal"}
     if missing or extra:
         raise InputError(
-            f"tabular/{path}: wants arrays transitions, rewards, start and optionally terminal; got {sorted(fields)}"
+            f"tabular/{path}: wants arrays transitions, rewards, start and optionally terminal; "
+            f"got {sorted(fields)!r:.200}"
         )
+    for label, array in fields.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or not true_flags(array):
+            raise InputError(f"tabular/{path}: {label} does not hold numbers")
+    if not np.isin(fields.get("terminal", 0), (0, 1)).all():
+        raise InputError(f"tabular/{path}: terminal holds values other than 0 and 1")
     return Tabular(**fields, horizon=horizon, discount=discount, name=f"tabular/{path}")
 
 

@@ -1,0 +1,383 @@
+"""What `make fuzz` damages: one file of every kind that evarl reads, how it is read, and when another load is right."""
+
+import dataclasses
+import json
+import math
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import jax
+import numpy as np
+
+import evarl
+from benchmarks.mutations import (
+    Arrays,
+    Rng,
+    digest,
+    json_damage,
+    npz_damage,
+    read_npz,
+    read_tensors,
+    tensors_damage,
+    write_tensors,
+)
+from evarl.assessment.assessment import Assessment
+from evarl.assessment.host import HostAssessment
+from evarl.certificates.certificate import Attempt, Certificate, load, load_protocol, save
+from evarl.certificates.ledger import PROTOCOL
+from evarl.certificates.protocol import Calibration
+from evarl.errors import FileError
+from evarl.learning.configuration import TrainConfig, with_settings
+from evarl.ope.dataset import LoggedData
+from evarl.runs.assessments import load_assessment, load_evaluator, save_assessment
+from evarl.runs.checkpoints import load_newest
+from evarl.runs.directory import open_run
+from evarl.runs.run import Run
+from evarl.worlds import HostWorld, make_world, tabular
+
+MODULE = "evarl_fuzz_payload"
+"""A Python module beside the files. Nobody may import it."""
+
+Damage = Callable[[Rng, bytes], tuple[str, bytes]]
+Allowed = Callable[[Any, bytes], bool]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file."""
+
+    name: str
+    file: Path
+    """One that is whole."""
+    load: Callable[[Path], Any]
+    damage: Damage
+    """Something wrong in what the file says, under checksums that fit; and the name of it."""
+    allowed: Allowed
+    """Whether what was loaded is what another valid file says."""
+
+
+SMALL = {
+    "environments": 2,
+    "steps": 32,
+    "updates": 4,
+    "seeds": 2,
+    "beta": 0.05,
+    "agent.hidden_sizes": (4,),
+    "evaluator.network.kind": "linear",
+    "evaluator.policies": 2,
+    "evaluator.warmup": 1,
+    "evaluator.initial_steps": 2,
+}
+
+
+def make_files(folder: Path, marker: Path) -> Run:
+    """A tiny run with everything that a run can leave behind, and beside it what else can be on a disk."""
+    config = with_settings(evarl.preset("navigation"), SMALL)
+    run = evarl.train(config, out=folder / "run", quiet=True, log_megabytes=1)
+    (run.path / "checkpoints" / "seeds-0-1" / "update-000000000.safetensors").unlink()  # nothing to fall back on
+    issued = evarl.issue_certificate(run.path, evarl.Terms(rollouts=20))
+    save(folder / "certificate.json", _with_everything(issued.certificate))
+    host = make_world("gymnasium/CartPole-v1")
+    assert isinstance(host, HostWorld)
+    save_assessment(folder / "host.safetensors", HostAssessment(host, (3, 7), 15, 0.9))
+    run.logged_data().save(folder / "data.safetensors")
+    transitions = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.25, 0.75]]])
+    arrays: dict[str, Any] = {"transitions": transitions, "rewards": [[0.0, 0.0], [1.0, 2.0]], "start": [0.5, 0.5]}
+    np.savez(folder / "mdp.npz", **arrays, terminal=np.array([False, True]))
+    np.savez_compressed(folder / "compressed.npz", **arrays)
+    (folder / f"{MODULE}.py").write_text(f"import pathlib\n\npathlib.Path({str(marker)!r}).touch()\n")
+    return Run.load(run.path)
+
+
+def _with_everything(certificate: Certificate) -> Certificate:
+    """A certificate in which no field is empty, whatever sense it makes."""
+    policies = (Calibration("../other", 1, {"config.json": "ab" * 32}), Calibration(".", 0, {}))
+    protocol = dataclasses.replace(
+        certificate.protocol, threshold=-40, value_error=0.01, calibration=policies, candidates=("cd" * 32, "ef" * 32)
+    )
+    earlier = (Attempt("ab" * 32, 0.05),)
+    return dataclasses.replace(certificate, protocol=protocol, protocol_sha256=protocol.hash(), earlier=earlier)
+
+
+def kinds_of(folder: Path, run: Run, marker: Path) -> list[Kind]:
+    """Every kind, for the files that `make_files` made."""
+    path = run.path
+    (protocol,) = (path / "certificates").glob(f"*{PROTOCOL}")
+    (checkpoint,) = (path / "checkpoints" / "seeds-0-1").iterdir()
+    (log,) = (path / "log" / "seeds-0-1").iterdir()
+    policy, evaluator = (path / name / "seed-0.safetensors" for name in ("policy", "evaluator"))
+    assessment, learner = run.assessment, run.learner
+    assert assessment is not None
+    one = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
+    state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(run.seeds), *x.shape), x.dtype), one)
+
+    def opened() -> Run:
+        """The run as read anew, but for its networks, which take their time."""
+        again = Run.load(path)
+        again.__dict__["learner"] = learner
+        return again
+
+    def held(file: Path) -> Arrays:
+        return read_tensors(file.read_bytes())[0]
+
+    def tensors(
+        name: str, file: Path, load: Callable[[Path], Any], allowed: Allowed, damage: Damage = tensors_damage
+    ) -> Kind:
+        return Kind(name, file, load, damage, allowed)
+
+    def archive(name: str, file: Path) -> Kind:
+        return Kind(
+            name, file, lambda file: tabular.load(str(file)), partial(npz_damage, marker=marker), _as_told_tabular
+        )
+
+    return [
+        Kind(
+            "certificate",
+            folder / "certificate.json",
+            load,
+            partial(json_damage, seal=_seal_certificate),
+            _as_told_certificate,
+        ),
+        # its name holds its hash, so no change to it is valid
+        Kind("protocol", protocol, load_protocol, partial(json_damage, seal=_unsealed), lambda found, data: False),
+        tensors("assessment", path / "assessment.safetensors", load_assessment, _as_told_assessment, _of_another_world),
+        tensors("assessment, host", folder / "host.safetensors", load_assessment, _as_told_host, _of_another_world),
+        tensors(
+            "evaluator",
+            evaluator,
+            lambda file: load_evaluator(file, run.config, assessment),
+            partial(_as_told_tree, held(evaluator), ["remembered"]),
+        ),
+        tensors("policy", policy, lambda file: opened().policy_state(0), partial(_as_told_tree, held(policy), [])),
+        tensors(
+            "checkpoint", checkpoint, lambda file: _newest(file, state), partial(_as_told_tree, held(checkpoint), [])
+        ),
+        tensors("log", log, lambda file: opened().logged_data(1), partial(_as_told_log, held(log))),
+        tensors("data set", folder / "data.safetensors", LoggedData.load, _as_told_data),
+        Kind(
+            "configuration",
+            path / "config.json",
+            _configuration,
+            partial(json_damage, seal=_seal_configuration),
+            _as_told_configuration,
+        ),
+        Kind(
+            "summary",
+            path / "summary.json",
+            lambda file: opened().summary,
+            partial(json_damage, seal=_sealed),
+            _as_told_summary,
+        ),
+        archive("tabular", folder / "mdp.npz"),
+        archive("tabular, compressed", folder / "compressed.npz"),
+    ]
+
+
+# Loaders that say more than what was read, or less
+
+
+def _newest(file: Path, template: Any) -> Any:
+    """The state of a checkpoint; one that is passed over is an error here."""
+    said: list[str] = []
+    found = load_newest(file.parent, template, said.append)
+    if found is None:
+        raise FileError(said[0])
+    assert not said
+    assert found[0] == SMALL["updates"]
+    return found[1]
+
+
+def _configuration(file: Path) -> tuple[TrainConfig, list[list[int]], float]:
+    """What a run goes by; the rest of the file is for people."""
+    kept = open_run(file.parent)
+    return kept.config, kept.groups, kept.log_megabytes
+
+
+# Checksums made to fit
+
+
+def _unsealed(rng: Rng, data: Any) -> Any:
+    return data
+
+
+def _sealed(rng: Rng, data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
+    data.pop("sha256", None)
+    return data | {"sha256": digest(data)}
+
+
+def _seal_certificate(rng: Rng, data: Any) -> Any:
+    if isinstance(data, dict) and "protocol" in data and rng.random() < 0.8:
+        data["protocol_sha256"] = digest(data["protocol"])
+    return _sealed(rng, data)
+
+
+def _seal_configuration(rng: Rng, data: Any) -> Any:
+    if isinstance(data, dict) and "config" in data:
+        data["hash"] = digest(data["config"], 8)
+    return _sealed(rng, data)
+
+
+def _of_another_world(rng: Rng, data: bytes) -> tuple[str, bytes]:
+    """Now and then an assessment names another world, or one from a module that somebody hopes will be imported."""
+    if rng.random() < 0.8:
+        return tensors_damage(rng, data)
+    arrays, about = read_tensors(data)
+    names = ["navigation", "tabular/chain", "tabular/none.npz", "gymnasium/CartPole-v1", "gymnasium/None-v0"]
+    names += [f"gymnasium/{MODULE}:None-v0", f"gymnasium/{MODULE}:CartPole-v1", "gymnasium/..:x", "navigation\n"]
+    return "another world", write_tensors(arrays, about | {"world": names[int(rng.integers(len(names)))]})
+
+
+# When another load is right: it is what the file says, and of the types that are declared
+
+
+def fits(hint: Any, value: Any) -> bool:
+    """Whether a value is what a type hint says; a whole number may be a float, a flag is no number."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return type(value) is hint and all(fits(one, getattr(value, name)) for name, one in hints.items())
+    if origin in (Union, types.UnionType):
+        return any(fits(one, value) for one in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is dict:
+        return type(value) is dict and all(fits(inner[0], a) and fits(inner[1], b) for a, b in value.items())
+    if origin is tuple:
+        return type(value) is tuple and all(fits(inner[0], one) for one in value)
+    if hint is float:
+        return type(value) in (int, float) and not math.isnan(value)
+    return hint is Any or type(value) is hint
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two things are alike to the last bit, types included."""
+    one, other = (np.asarray(x) if isinstance(x, jax.Array) else x for x in (one, other))
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if dataclasses.is_dataclass(one):
+        return all(same(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one))
+    return repr(one) == repr(other) if isinstance(one, float) else one is other or one == other
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(dataclasses.asdict(value)))
+
+
+def _told(data: bytes) -> dict[str, Any]:
+    """What a file says that has a checksum, which must fit."""
+    told = json.loads(data)
+    stated = told.pop("sha256")
+    assert stated == digest(told)
+    return told
+
+
+def _as_told_certificate(found: Certificate, data: bytes) -> bool:
+    told = _told(data)
+    json.dumps(told, allow_nan=False, ensure_ascii=False).encode()  # raises where a number is none, or a text
+    sealed = told["protocol_sha256"] == digest(told["protocol"])
+    return sealed and fits(Certificate, found) and same(_as_json(found), told)
+
+
+def _as_told_configuration(found: tuple[TrainConfig, list[list[int]], float], data: bytes) -> bool:
+    told, (config, groups, megabytes) = _told(data), found
+    seeds = [seed for group in groups for seed in group]
+    return (
+        told["hash"] == digest(told["config"], 8)
+        and fits(TrainConfig, config)
+        and same([_as_json(config), groups], [told["config"], told["seed_groups"]])
+        and all(groups)
+        and same(seeds, list(range(config.seed, config.seed + config.seeds)))
+        and fits(float, told["log_megabytes"])
+        and 0 <= megabytes == told["log_megabytes"] < math.inf
+    )
+
+
+def _as_told_summary(found: Any, data: bytes) -> bool:
+    return same(found, _told(data))
+
+
+def _held(data: bytes) -> tuple[Arrays, dict[str, str]]:
+    """What a file of arrays says; flags are 0 or 1."""
+    arrays, about = read_tensors(data)
+    assert all(x.view(np.uint8).max(initial=0) <= 1 for x in arrays.values() if x.dtype == bool)
+    return arrays, about
+
+
+def _like(arrays: Arrays, original: Arrays, free: Sequence[str]) -> bool:
+    """Whether names, types and shapes are those of the original; arrays in `free` may be longer or shorter."""
+
+    def form(name: str, x: np.ndarray) -> Any:
+        return x.dtype, x.ndim, x.shape[1:] if name in free else x.shape
+
+    return {name: form(name, x) for name, x in arrays.items()} == {name: form(name, x) for name, x in original.items()}
+
+
+def _named(tree: Any) -> Arrays:
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _as_told_tree(original: Arrays, free: Sequence[str], found: Any, data: bytes) -> bool:
+    arrays, _ = _held(data)
+    return _like(arrays, original, free) and same(_named(found), arrays)
+
+
+def _as_told_about(found: Assessment | HostAssessment, about: dict[str, str]) -> bool:
+    numbers = found.world.horizon, found.horizon, found.discount
+    told = int(about["world_horizon"]), int(about["horizon"]), float(about["discount"])
+    likely = min(numbers[:2]) >= 1 and 0 <= found.discount <= 1
+    return numbers == told and likely and (found.world.name, about["mapped"]) == (about["world"], "no")
+
+
+def _as_told_assessment(found: Assessment, data: bytes) -> bool:
+    arrays, about = _held(data)
+    held = same(_named({"start": found.start_states}), arrays) and all(len(x) for x in arrays.values())
+    return held and all(np.isfinite(x).all() for x in arrays.values()) and _as_told_about(found, about)
+
+
+def _as_told_host(found: HostAssessment, data: bytes) -> bool:
+    arrays, about = _held(data)
+    seeds = np.asarray(found.seeds, np.int64)
+    return same({"seeds": seeds}, arrays) and len(seeds) > 0 and min(seeds) >= 0 and _as_told_about(found, about)
+
+
+def _as_told_log(original: Arrays, found: LoggedData, data: bytes) -> bool:
+    arrays, _ = _held(data)
+    floats = [x for x in jax.tree.leaves(found) if x.dtype == np.float32]
+    return _like(arrays, original, []) and all(np.isfinite(x).all() for x in floats)
+
+
+def _taken_over(found: Any, told: Arrays) -> bool:
+    """Whether arrays are those of a file, be it in another precision; flags are 0 or 1, and whole numbers stay as they are."""
+    for name, x in told.items():
+        value = np.asarray(getattr(found, name))
+        exact = value.dtype.kind != "f"
+        if x.dtype.kind not in "fiub" or not np.array_equal(value, x if exact else x.astype(value.dtype)):
+            return False
+    return True
+
+
+def _as_told_data(found: LoggedData, data: bytes) -> bool:
+    arrays, about = _held(data)
+    defaults = {"mask": True, "terminated": False, "truncated": False}
+    left_out = all(np.all(getattr(found, name) == value) for name, value in defaults.items() if name not in arrays)
+    unknown = (found.log_prob is None) == ("log_prob" not in arrays)
+    return about["kind"] == "logged data" and _taken_over(found, arrays) and left_out and unknown
+
+
+def _as_told_tabular(found: tabular.Tabular, data: bytes) -> bool:
+    arrays = read_npz(data)
+    none = "terminal" in arrays or not np.any(found.terminal)
+    return {"transitions", "rewards", "start"} <= arrays.keys() and _taken_over(found, arrays) and none

@@ -1,0 +1,152 @@
+"""A short `make fuzz`, and that it would notice if something went wrong."""
+
+import dataclasses
+import importlib
+import json
+import pickle
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evarl
+from benchmarks import fuzz as script
+from benchmarks.fuzz import fuzz, importable
+from benchmarks.loaders import MODULE, Kind, fits, kinds_of, make_files, same
+from benchmarks.mutations import digest, pickled, read_tensors, write_tensors
+from evarl.certificates.protocol import Protocol
+from evarl.errors import FileError, InputError
+from evarl.runs.assessments import load_assessment
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> Iterator[tuple[Path, list[Kind]]]:
+    folder = tmp_path_factory.mktemp("files")
+    run = make_files(folder, folder / "executed")
+    with importable(folder):
+        yield folder, kinds_of(folder, run, folder / "executed")
+
+
+def test_damaged_files_end_in_one_clean_line_or_load_as_before(files):
+    folder, kinds = files
+    results = fuzz(kinds, folder / "executed", range(20 * len(kinds)), seed=1)
+    assert [result for result in results if result.outcome == "failures"] == []
+    for kind in kinds:
+        found = [result.outcome for result in results if result.kind == kind.name]
+        assert len(found) == 20
+        assert found.count("errors") > 5, kind.name
+
+
+def test_payloads_would_have_worked(files):
+    """The proof that nothing is executed is worth no more than what was waiting to be executed."""
+    marker = files[0] / "executed"
+    pickle.loads(pickled(marker)).close()
+    assert marker.exists()
+    marker.unlink()
+    importlib.import_module(MODULE)
+    assert marker.exists()
+    marker.unlink()
+
+
+def _wrong(loader: str, marker: Path):
+    """A loader that does something that it must not do."""
+
+    def load(path: Path):
+        data = path.read_bytes()
+        if data == b"whole":
+            return "whole"
+        if loader == "raises":
+            raise ValueError("damaged")
+        if loader == "two lines":
+            raise FileError("damaged\nvery much so")
+        if loader == "warns":
+            warnings.warn("damaged", stacklevel=1)
+        if loader == "executes":
+            pickle.loads(pickled(marker)).close()
+            return "whole"
+        while loader == "hangs":
+            pass
+        return "guessed"
+
+    return load
+
+
+@pytest.mark.parametrize("loader", ["swallows", "raises", "two lines", "warns", "executes", "hangs"])
+def test_a_loader_that_does_otherwise_is_reported(tmp_path, monkeypatch, capsys, loader):
+    monkeypatch.setattr(script, "SECONDS", 0.1)
+    marker, file = tmp_path / "executed", tmp_path / "file"
+    file.write_bytes(b"whole")
+    kind = Kind(
+        "file", file, _wrong(loader, marker), lambda rng, data: ("another", b"other"), lambda found, data: False
+    )
+    monkeypatch.setattr(script, "make_files", lambda folder, marker: None)
+    monkeypatch.setattr(script, "kinds_of", lambda folder, run, _: [kind])
+    monkeypatch.setattr(script.tempfile, "TemporaryDirectory", lambda: nullcontext(str(tmp_path)))
+    with pytest.raises(SystemExit) as ended:
+        script.main(files=2, seed=5, first=7)
+    assert ended.value.code == 1
+    out = capsys.readouterr().out
+    assert "(again with --seed 5 --first 7 --files 1)" in out
+    assert out.splitlines()[-2].split() == ["all", "2", "0", "0", "0", "2"]
+    assert file.read_bytes() == b"whole"
+
+
+def test_only_what_is_declared_counts_as_valid(files):
+    assert fits(float | None, None)
+    assert fits(float, 3)
+    assert not fits(float, True)
+    assert not fits(float, float("nan"))
+    assert not fits(int, 3.0)
+    assert not fits(tuple[int, ...], [1])
+    assert not same(1, 1.0)
+    assert not same(0.0, -0.0)
+    assert not same(np.zeros(2, np.float32), np.zeros(2))
+    kind = files[1][0]
+    whole = kind.file.read_bytes()
+    certificate, data = kind.load(kind.file), json.loads(whole)
+    assert kind.allowed(certificate, whole)
+    changed = dataclasses.replace(certificate, earlier=())
+    assert not kind.allowed(changed, whole), "what was loaded is not what the file says"
+    data["protocol"]["alpha"] = 0.5
+    data["sha256"] = digest({name: value for name, value in data.items() if name != "sha256"})
+    assert not fits(Protocol, dataclasses.replace(certificate.protocol, alpha="0.5"))
+    kind.file.write_text(json.dumps(data))
+    with pytest.raises(FileError, match="protocol has been changed since it was fixed"):
+        kind.load(kind.file)
+    kind.file.write_bytes(whole)
+
+
+def test_runs_of_earlier_versions_are_read_without_a_checksum(files, tmp_path):
+    path = Path(shutil.copytree(files[0] / "run", tmp_path / "run"))
+    expected = evarl.Run.load(path)
+    for name in ("config.json", "summary.json"):
+        data = json.loads((path / name).read_text())
+        del data["sha256"]
+        (path / name).write_text(json.dumps(data))
+    run = evarl.Run.load(path)
+    assert (run.config, run.seeds, run.summary) == (expected.config, [0, 1], evarl.Run.load(files[0] / "run").summary)
+    settings = json.loads((path / "config.json").read_text())
+    settings["config"]["updates"] += 1
+    (path / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(FileError, match="the configuration has been changed since the run was made"):
+        evarl.Run.load(path)
+
+
+def test_a_module_is_imported_for_the_user_and_not_for_a_file(files, tmp_path):
+    arrays, about = read_tensors((files[0] / "host.safetensors").read_bytes())
+    name, path = f"gymnasium/{MODULE}:CartPole-v1", tmp_path / "assessment.safetensors"
+    path.write_bytes(write_tensors(arrays, about | {"world": name}))
+    marker = files[0] / "executed"
+    sys.modules.pop(MODULE, None)
+    with pytest.raises(InputError, match=f"import {MODULE} first, since a file does not decide what is imported"):
+        load_assessment(path)
+    assert not marker.exists()
+    assert load_assessment(path, named=(name,)).seeds == (3, 7)
+    assert marker.exists()
+    marker.unlink()
+    sys.modules.pop(MODULE)
