@@ -8,6 +8,7 @@ import pytest
 
 from evarl.certificates.certificate import Attempt, Certificate
 from evarl.certificates.conclusions import conclude
+from evarl.certificates.hashes import Code
 from evarl.certificates.page import page
 from evarl.certificates.protocol import Calibration, Protocol
 from tests.reproduce.browser import complaints, installed, requests, started, width
@@ -40,7 +41,9 @@ def certificate(case: str) -> Certificate:
         evidence = {"bounds": RETURNS[:30].tolist(), "predictions": [0.8] * 30, "prediction": [0.8]}
     found = conclude(protocol, evidence)
     kept = {name: tuple(column) for name, column in evidence.items()}
-    return Certificate(found, protocol, protocol.hash(), kept, (Attempt("0", 0.05),), "2026-01-01", {"source": "x"}, {})
+    return Certificate(
+        found, protocol, protocol.hash(), kept, (Attempt("0", 0.05),), "2026-01-01", Code("x", None, {}), {}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ class Certificate:
     """Tests of this claim about this policy that were begun before; the errors of all of them add up."""
     issued: str
     """When, in UTC."""
-    code: dict[str, Any]
+    code: hashes.Code
     machine: dict[str, Any]
     format: str = FORMAT
 

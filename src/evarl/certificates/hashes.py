@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,21 @@ def of_data(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def of_code() -> dict[str, Any]:
+@dataclass(frozen=True)
+class Code:
+    """What a certificate was made with."""
+
+    source: str
+    """SHA-256 of this package's source."""
+    commit: str | None
+    versions: dict[str, str | None]
+    """Of Python and of the packages that numbers depend on."""
+
+
+def of_code() -> Code:
     """The source of this package, and what it stands on."""
     package = Path(evarl.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
-    return {"source": digest.hexdigest(), "commit": commit(), "versions": versions()}
+    return Code(digest.hexdigest(), commit(), versions())

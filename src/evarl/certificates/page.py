@@ -1,5 +1,6 @@
 """The certificate as a page that somebody who must decide can read: what is promised, how surely, and what would void it."""
 
+import dataclasses
 from html import escape
 from typing import Any
 
@@ -133,7 +134,7 @@ def _binding(certificate: Certificate, name: str) -> dict[str, Any]:
         "result": conclusion.numbers | ({} if conclusion.bound is None else {"bound": conclusion.bound}),
         "files, SHA-256": protocol.files,
         "protocol": plain,
-        "code": certificate.code,
+        "code": dataclasses.asdict(certificate.code),
         "machine": certificate.machine,
     }
 

@@ -81,17 +81,16 @@ def _run_of(path: Path) -> Path:
 def _differences(certificate: Certificate) -> list[str]:
     """Code and machine: they may change, if the numbers stay."""
     here, notes = hashes.of_code(), []
-    if here["source"] != certificate.code.get("source"):
-        was = certificate.code.get("commit")
+    if here.source != certificate.code.source:
+        was = certificate.code.commit
         notes.append(
-            f"code: evarl's source has changed since the certificate was issued (commit {was}, now {here['commit']})"
+            f"code: evarl's source has changed since the certificate was issued (commit {was}, now {here.commit})"
         )
-    then = certificate.code.get("versions") or {}
-    for name, version in here["versions"].items():
-        if then.get(name) != version:
-            notes.append(f"versions: {name} was {then.get(name)} and is {version}")
-    if (was := certificate.machine.get("processor")) != machine()["processor"]:
-        notes.append(f"machine: the processor was {was} and is {machine()['processor']}")
+    for name, version in here.versions.items():
+        if (was := certificate.code.versions.get(name)) != version:
+            notes.append(f"versions: {name} was {was} and is {version}")
+    if (processor := certificate.machine.get("processor")) != machine()["processor"]:
+        notes.append(f"machine: the processor was {processor} and is {machine()['processor']}")
     return notes
 
 

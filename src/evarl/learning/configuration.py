@@ -142,32 +142,6 @@ def with_settings(config: Any, changes: dict[str, Any]) -> Any:
     return config
 
 
-def from_dict(kind: type, data: Any, path: str = "") -> Any:
-    """Read a configuration dataclass back from plain data, refusing unknown, missing or ill-typed fields."""
-    if not isinstance(data, dict):
-        raise InputError(f"{path or 'configuration'}: want a table of settings, got {data!r}")
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    if fields.keys() != data.keys():
-        odd = sorted(fields.keys() ^ data.keys())
-        raise InputError(f"{path or 'configuration'}: fields {odd} are missing or unknown to this version")
-    values = {}
-    for name, value in data.items():
-        factory = fields[name].default_factory
-        default = fields[name].default if isinstance(factory, dataclasses._MISSING_TYPE) else factory()
-        label = f"{path}.{name}".lstrip(".")
-        if dataclasses.is_dataclass(default):
-            values[name] = from_dict(type(default), value, label)
-        elif isinstance(default, tuple):
-            values[name] = tuple(value)
-        elif default is not None and not isinstance(
-            value, (int, float) if isinstance(default, float) else type(default)
-        ):
-            raise InputError(f"{label}: {value!r} is not allowed; want something like {default!r}")
-        else:
-            values[name] = value
-    return kind(**values)
-
-
 def differences(one: dict[str, Any], other: dict[str, Any], path: str = "") -> list[str]:
     """The fields in which two configurations differ, as `field: a ≠ b`."""
     found = []

@@ -26,7 +26,7 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
     arrays, about = load_arrays(path)
     if about.get("kind") == "checkpoint":
         stacked = {name.removeprefix(IN_CHECKPOINT): x for name, x in arrays.items() if name.startswith(IN_CHECKPOINT)}
-        seeds = {len(x) for x in stacked.values()}
+        seeds = {len(x) if x.ndim else 0 for x in stacked.values()}
         if len(seeds) != 1:
             raise FileError(f"{path}: holds no policy")
         (count,) = seeds
