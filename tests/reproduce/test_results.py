@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from evarl.cli.main import call
 from evarl.errors import InputError
@@ -15,6 +16,17 @@ from evarl.reproduce.scales import LAPTOP, PAPER, SMOKE, with_seeds
 from evarl.reproduce.write import write_findings
 
 CONTROLS = ("evaluator, Ξ zeroed", "evaluator, Ξ shuffled", "critic", "last batch's mean")
+
+
+@pytest.fixture(autouse=True)
+def unsaved_pictures(monkeypatch):
+    """Everything is drawn, but not laid out and saved, which takes most of the time and is seen elsewhere."""
+
+    def rendered(name, size, draw):
+        draw(Figure(figsize=size))
+        return b"png", b"<svg/>"
+
+    monkeypatch.setattr("evarl.reproduce.drawing.rendered", rendered)
 
 
 def trained(job, errors, value):
