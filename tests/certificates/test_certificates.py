@@ -43,7 +43,7 @@ def certified(capsys, *arguments: str) -> dict:
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     found = json.loads(out)
-    assert code == (0 if found["outcome"] == "certified" else 1)
+    assert code == (0 if found["outcome"] in ("certified", "bounded") else 1)
     return found
 
 
@@ -150,6 +150,7 @@ def test_candidates_are_tested_in_the_order_of_their_predictions_until_one_fails
     passed = outcomes.index("not certified") if "not certified" in outcomes else len(outcomes)
     assert outcomes[:passed] == ["certified"] * passed
     assert set(outcomes[passed + 1 :]) <= {"not tested"}
+    assert found[0]["bound"] == -40, "one level for all protects the threshold, not a bound for each"
     assert call(["verify", found[0]["certificate"]]) == 0
 
 
@@ -183,10 +184,22 @@ def test_a_changed_certificate_is_caught(run, capsys):
     with pytest.raises(FileError, match="protocol has been changed since it was fixed"):
         evarl.verify_certificate(issued.path)
     save(issued.path, issued.certificate)
-    text = issued.path.read_text().replace("certified", "certifled", 1)
+    text = issued.path.read_text().replace("bounded", "bounced", 1)
     issued.path.write_text(text)
     with pytest.raises(FileError, match="the certificate has been changed since it was issued"):
         evarl.verify_certificate(issued.path)
+
+
+def test_page_and_protocol_are_bound_too(run, capsys):
+    issued = issue_certificate(run, evarl.Terms(rollouts=20))
+    kept = issued.html.read_text()
+    issued.html.write_text(kept.replace("at least -", "at least ", 1))
+    assert call(["verify", str(issued.path)]) == 1
+    assert f"{issued.html.name}: has been changed since the certificate was issued" in capsys.readouterr().out
+    issued.html.write_text(kept)
+    ledger.protocol_path(run, issued.certificate.protocol).unlink()
+    assert call(["verify", str(issued.path)]) == 1
+    assert "protocol.json: is missing" in capsys.readouterr().out
 
 
 def test_returns_that_come_out_otherwise_are_reported(run, capsys):
@@ -208,8 +221,7 @@ REFUSALS = {
     ),
     "outside the range": (
         ["--range", "-1", "1", "--rollouts", "50"],
-        r"returns: -[\d.]+ is outside the range \[-1, 1\]; want a range that holds for every possible rollout, fixed before the "
-        "first",
+        "range: [-1, 1] leaves out returns that navigation can have, which are from -50.275 to 1.0005; leave --range out",
     ),
     "too few for C2": (
         ["--claim", "C2", "--rollouts", "58"],
@@ -219,7 +231,12 @@ REFUSALS = {
         ["--threshold", "0.9", "--rollouts", "5"],
         r"rollouts: 5 cannot show J ≥ 0.9 at level 0.05 even if each returned the most that is possible; want at least \d+",
     ),
-    "too few policies": (["--from-policies", "{run}"], "values: there are 7; want at least 24 policies for alpha 0.05"),
+    "too few policies": (
+        ["--from-policies", "{run}"],
+        "from-policies: there are 7 other policies; want at least 24 for alpha 0.05, of which 0.01 goes to the lower bounds that "
+        "stand for their true J",
+    ),
+    "no rollouts": (["--rollouts", "0"], "rollouts: 0 is not allowed; want at least 1"),
     "checkpoints": (
         ["--from-policies", "{run}/checkpoints"],
         "from-policies: {run}/checkpoints is a file of one run; checkpoints of one run are not independent policies, want "
@@ -240,8 +257,8 @@ REFUSALS = {
     ),
     "outside threshold": (
         ["--threshold", "3"],
-        "threshold: 3 is not between -50.275 and 1.0005, the least and the greatest return that are possible; nothing has to be "
-        "tested there",
+        "threshold: 3 is not allowed; want a number between -50.275 and 1.0005, the least and the greatest return that are "
+        "possible",
     ),
     "no epsilon": (
         ["--claim", "C3"],
@@ -271,7 +288,10 @@ def test_a_world_that_does_not_know_its_range_wants_one(run, capsys, monkeypatch
         "evarl: range: navigation does not know what returns are possible; give --range LO HI from the rules of the task, never "
         "from returns that were seen: a range that is read off the data promises nothing\n"
     )
-    assert certified(capsys, str(run), "--range", "-51", "1", "--rollouts", "50")["outcome"] == "certified"
+    assert call(["certify", str(run), "--range", "-1", "1", "--rollouts", "50"]) == 2
+    said = r"returns: -[\d.]+ is outside the range \[-1, 1\]; want a range that holds for every possible rollout, fixed before"
+    assert re.search(said, capsys.readouterr().err)
+    assert certified(capsys, str(run), "--range", "-51", "1", "--rollouts", "50", "--again")["outcome"] == "bounded"
 
 
 def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
@@ -283,10 +303,18 @@ def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
         capsys.readouterr().err,
     )
     second = certified(capsys, str(run), "--rollouts", "60", "--again")
-    assert [one.alpha for one in load(Path(second["certificate"])).earlier] == [0.05]
+    assert [one.error for one in load(Path(second["certificate"])).earlier] == [0.05]
+    assert second["confidence"] == pytest.approx(0.9)
     page = Path(second["page"]).read_text()
     assert "tested 1 times before" in page
-    assert "90 %" in page
+    assert "at confidence 90 %" in page
+    assert call(["verify", second["certificate"]]) == 0
+    captured = capsys.readouterr()
+    assert "at confidence 90 %" in captured.out
+    assert (
+        "J was tested 2 times for this policy; whoever chooses among the results has a confidence of 90 %"
+        in captured.err
+    )
     certified(capsys, str(run), "--claim", "C2", "--rollouts", "59")  # another claim is another matter
 
 

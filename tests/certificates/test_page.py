@@ -41,9 +41,8 @@ def certificate(case: str) -> Certificate:
         evidence = {"bounds": RETURNS[:30].tolist(), "predictions": [0.8] * 30, "prediction": [0.8]}
     found = conclude(protocol, evidence)
     kept = {name: tuple(column) for name, column in evidence.items()}
-    return Certificate(
-        found, protocol, protocol.hash(), kept, (Attempt("0", 0.05),), "2026-01-01", Code("x", None, {}), {}
-    )
+    code, earlier = Code("x", None, {}), (Attempt("0", 0.05),)
+    return Certificate(found, protocol, protocol.hash(), kept, earlier, "2026-01-01", code, {}, page_sha256="")
 
 
 @pytest.fixture(scope="module")
@@ -74,5 +73,14 @@ def test_it_says_what_is_promised_and_fits_a_phone(driver, tmp_path, case):
 
 def test_outcomes_are_those_expected():
     outcomes = {case: certificate(case).conclusion.outcome for case in CASES}
-    expected = dict.fromkeys(CASES, "certified")
-    assert outcomes == expected | {"J, not shown": "not certified", "J, rejected": "rejected", "C4": "not certified"}
+    assert outcomes == {
+        "J": "bounded",
+        "J, threshold": "certified",
+        "J, not shown": "not certified",
+        "J, rejected": "rejected",
+        "J, of several": "certified",
+        "C2": "bounded",
+        "C3": "certified",
+        "C4": "not certified",
+        "C5": "bounded",
+    }

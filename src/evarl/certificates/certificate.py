@@ -22,7 +22,8 @@ class Attempt:
 
     protocol: str
     """SHA-256."""
-    alpha: float
+    error: float
+    """The probability that it concludes what is false."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,14 @@ class Certificate:
     """When, in UTC."""
     code: hashes.Code
     machine: dict[str, Any]
+    page_sha256: str
+    """Of the page beside it."""
     format: str = FORMAT
+
+    @property
+    def confidence(self) -> float:
+        """That this and all earlier tests of the claim are right; it is what is left for whoever chooses among them."""
+        return max(0.0, 1 - self.protocol.error - sum(one.error for one in self.earlier))
 
 
 def save(path: Path, certificate: Certificate) -> None:

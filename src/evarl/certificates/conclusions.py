@@ -12,7 +12,8 @@ from evarl.certificates.protocol import Protocol
 from evarl.certify import Decision
 from evarl.errors import InputError
 
-Outcome = Literal["certified", "not certified", "rejected", "out of budget"]
+Outcome = Literal["certified", "bounded", "not certified", "rejected", "out of budget"]
+"""Certified: what was asked for is shown. Bounded: nothing in particular was asked for, and the bound is given."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclu
     else:
         bound = certify.betting_lower_bound(returns, low, high, protocol.alpha, sequential=protocol.sequential)
     numbers = {"mean of the returns": float(np.mean(returns)), "least return": min(returns)}
-    outcome: Outcome = "certified"
+    outcome: Outcome = "bounded"
     if protocol.sequential:
         columns = [evidence[name] for name in (("returns", "values", "fresh") if controlled else ("returns",))]
         decision = decide(protocol, zip(*columns, strict=True), controlled=controlled)
@@ -89,12 +90,18 @@ def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclu
         bound = max(bound, _threshold(protocol)) if outcome == "certified" else bound
     elif threshold is not None:
         outcome = "certified" if bound >= threshold else "not certified"
+    if outcome == "certified" and protocol.candidates:
+        # Testing in order protects the threshold only: with bounds of their own there would be as many promises as candidates.
+        bound = _threshold(protocol)
     statement = f"The mean discounted return J of this policy in {protocol.world} is at least {below(bound)}."
     if outcome == "rejected":
         # One promise for one α: beside this one the lower bound would cost a second.
         statement = f"The mean discounted return J of this policy in {protocol.world} is below {threshold:g}."
         return Conclusion(outcome, statement, 1 - protocol.alpha, None, len(returns), numbers)
-    if outcome != "certified":
+    if outcome not in ("certified", "bounded"):
+        if protocol.candidates:
+            statement = f"Not shown that the mean discounted return J is at least {threshold:g}."
+            return Conclusion(outcome, statement, 1 - protocol.alpha, None, len(returns), numbers)
         statement = f"Not shown that J is at least {threshold:g}; what is shown is that it is at least {below(bound)}."
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, len(returns), numbers)
 
@@ -110,7 +117,7 @@ def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion
     )
     numbers = {"mean of L over start states": typical, "rank of the residual": float(found.index)}
     numbers |= {"mean of the returns": float(np.mean(evidence["returns"]))}
-    return Conclusion("certified", statement, 1 - protocol.delta, found.margin, found.rollouts, numbers)
+    return Conclusion("bounded", statement, 1 - protocol.delta, found.margin, found.rollouts, numbers)
 
 
 def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
@@ -138,14 +145,15 @@ def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     returns, others, values = evidence["returns"], evidence["others"], evidence["values"]
     bound = certify.rmse_upper_bound(returns, others, values, low, high, protocol.alpha)
     products = (np.asarray(returns) - values) * (np.asarray(others) - values)
-    met = protocol.epsilon is None or bound <= protocol.epsilon
+    outcome: Outcome = "bounded"
+    if protocol.epsilon is not None:
+        outcome = "certified" if bound <= protocol.epsilon else "not certified"
     statement = (
         f"The evaluator's root mean squared error over start states of {protocol.world} is at most {above(bound)}."
-        if met
+        if outcome != "not certified"
         else f"Not shown that the evaluator's root mean squared error is at most {protocol.epsilon:g}; shown is {above(bound)}."
     )
     numbers = {"estimate of the mean squared error": float(products.mean())}
-    outcome: Outcome = "certified" if met else "not certified"
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, 2 * len(returns), numbers)
 
 
@@ -156,14 +164,15 @@ def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclus
     )
     (prediction,) = evidence["prediction"]
     bound = float(found.at(prediction))
-    met = protocol.threshold is None or bound >= protocol.threshold
+    outcome: Outcome = "bounded"
+    if protocol.threshold is not None:
+        outcome = "certified" if bound >= protocol.threshold else "not certified"
     statement = (
         f"The mean discounted return J of this policy in {protocol.world} is at least {below(bound)}; it was not deployed."
-        if met
+        if outcome != "not certified"
         else f"Not shown that J is at least {protocol.threshold:g}; what is shown without deploying it is {below(bound)}."
     )
     numbers = {"prediction": prediction, "margin": found.margin, "rank of the residual": float(found.index)}
-    outcome: Outcome = "certified" if met else "not certified"
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, 0, numbers)
 
 

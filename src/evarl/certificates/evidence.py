@@ -55,9 +55,9 @@ def gather(protocol: Protocol, subject: Subject, say: Say) -> Evidence:
 
 
 def predicted_return(protocol: Protocol, subject: Subject, predict: Predict) -> float:
-    """Ĵ(Ξ): the evaluator's prediction, averaged over start states."""
+    """Ĵ(Ξ): the evaluator's predictions, clipped into what is possible and averaged over start states."""
     starts = draw_starts(subject.world, _key(protocol, 4), STARTS)
-    return float(predict(starts.shown).mean())
+    return float(predict(starts.shown).clip(*protocol.range).mean())
 
 
 def _mean_return(protocol: Protocol, subject: Subject, say: Say) -> Evidence:

@@ -1,9 +1,13 @@
 """Issue certificates: fix the protocol, write it down, roll out, conclude."""
 
+import dataclasses
 import datetime
+import hashlib
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +95,7 @@ def fulfil(subject: Subject, protocol: Protocol, again: bool, say: Say) -> Issue
     if subject.files() != protocol.files:
         changed = [name for name, found in subject.files().items() if protocol.files.get(name) != found]
         raise InputError(f"{run}: {', '.join(changed)} changed while the policy was tested; nothing is certified")
-    certificate = Certificate(
+    without_page = Certificate(
         conclusion=conclude(protocol, evidence),
         protocol=protocol,
         protocol_sha256=protocol.hash(),
@@ -100,10 +104,13 @@ def fulfil(subject: Subject, protocol: Protocol, again: bool, say: Say) -> Issue
         issued=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         code=hashes.of_code(),
         machine=machine(),
+        page_sha256="",
     )
+    html = page(without_page, ledger.path_of(run, protocol).name).encode()
+    certificate = dataclasses.replace(without_page, page_sha256=hashlib.sha256(html).hexdigest())
     issued = Issued(certificate, ledger.path_of(run, protocol))
+    write_bytes(issued.html, html)
     save(issued.path, certificate)
-    write_bytes(issued.html, page(certificate, issued.path.name).encode())
     return issued
 
 
@@ -122,9 +129,11 @@ def make_protocol(
     if claim != "C2":
         (low, high), source = return_range(subject, terms)
         settings = {"low": low, "high": high, "range_from": source}
-    rollouts = (terms.budget or BUDGET) if terms.sequential else (terms.rollouts or ROLLOUTS)
+    name, asked, default = (
+        ("budget", terms.budget, BUDGET) if terms.sequential else ("rollouts", terms.rollouts, ROLLOUTS)
+    )
+    rollouts = default if asked is None else asked
     if rollouts < 1:
-        name = "budget" if terms.sequential else "rollouts"
         raise InputError(f"{name}: {rollouts} is not allowed; want at least 1")
     if claim == "C2":
         settings["delta"] = terms.alpha if terms.delta is None else terms.delta
@@ -132,7 +141,7 @@ def make_protocol(
     if claim == "C5":
         settings["value_error"] = round(VALUE_ERROR * terms.alpha, 12)  # as it would be written
         settings["calibration"] = _calibration(subject, calibration)
-        certify.conformal_index(len(settings["calibration"]), terms.alpha, settings["value_error"])
+        _check_policies(len(settings["calibration"]), terms.alpha, settings["value_error"])
     protocol = Protocol(
         claim=claim,
         world=world.name,
@@ -155,11 +164,16 @@ def make_protocol(
 
 def return_range(subject: Subject, terms: Terms) -> tuple[tuple[float, float], str]:
     """The range of returns and whose word it is; never what was seen."""
+    known = subject.world.return_range()
     if terms.range is not None:
         low, high = terms.range
         certify.hoeffding_lower_bound([low], low, high)  # refuses what is no range
+        if known is not None and (low > known[0] or high < known[1]):
+            raise InputError(
+                f"range: [{low:g}, {high:g}] leaves out returns that {subject.world.name} can have, which are from "
+                f"{known[0]:g} to {known[1]:g}; leave --range out"
+            )
         return (float(low), float(high)), "user"
-    known = subject.world.return_range()
     if known is None:
         raise InputError(
             f"range: {subject.world.name} does not know what returns are possible; give --range LO HI from the rules of the "
@@ -199,8 +213,8 @@ def _check_effort(protocol: Protocol) -> None:
     low, high = protocol.range
     if not low < protocol.threshold < high:
         raise InputError(
-            f"threshold: {protocol.threshold:g} is not between {low:g} and {high:g}, the least and the greatest return that "
-            "are possible; nothing has to be tested there"
+            f"threshold: {protocol.threshold:g} is not allowed; want a number between {low:g} and {high:g}, the least and the "
+            "greatest return that are possible"
         )
     if protocol.claim != "J" or protocol.sequential:
         return
@@ -210,6 +224,16 @@ def _check_effort(protocol: Protocol) -> None:
         raise InputError(
             f"rollouts: {protocol.rollouts} cannot show J ≥ {protocol.threshold:g} at level {protocol.alpha:g} even if each "
             f"returned the most that is possible; {want}"
+        )
+
+
+def _check_policies(count: int, alpha: float, value_error: float) -> None:
+    """Refuse fewer policies than C5 needs."""
+    least = next(m for m in itertools.count(1) if (m + 1) * (Fraction(str(alpha)) - Fraction(str(value_error))) >= 1)
+    if count < least:
+        raise InputError(
+            f"from-policies: there are {count} other policies; want at least {least} for alpha {alpha:g}, of which "
+            f"{value_error:g} goes to the lower bounds that stand for their true J"
         )
 
 

@@ -21,26 +21,35 @@ def path_of(run: Path, protocol: Protocol) -> Path:
     return run / FOLDER / f"{protocol.claim}-seed-{protocol.seed}-{protocol.hash()[:12]}{CERTIFICATE}"
 
 
+def protocol_path(run: Path, protocol: Protocol) -> Path:
+    """Where the protocol itself is."""
+    certificate = path_of(run, protocol)
+    return certificate.with_name(certificate.name.removesuffix(CERTIFICATE) + PROTOCOL)
+
+
+def others(run: Path, protocol: Protocol) -> list[tuple[Path, Protocol]]:
+    """Other tests of the same claim about the same policy that were begun."""
+    policy, own = f"policy/seed-{protocol.seed}.safetensors", protocol_path(run, protocol)
+    found = [(path, load_protocol(path)) for path in sorted((run / FOLDER).glob(f"*{PROTOCOL}")) if path != own]
+    return [
+        (path, other)
+        for path, other in found
+        if other.claim == protocol.claim and other.files.get(policy) == protocol.files.get(policy)
+    ]
+
+
 def register(run: Path, protocol: Protocol, again: bool) -> tuple[Attempt, ...]:
     """Write the protocol down before anything is rolled out; gives the tests that were begun before this one."""
-    certificate = path_of(run, protocol)
-    file = certificate.with_name(certificate.name.removesuffix(CERTIFICATE) + PROTOCOL)
-    earlier, policy = [], f"policy/seed-{protocol.seed}.safetensors"
-    for path in sorted(file.parent.glob(f"*{PROTOCOL}")) if file.parent.exists() else []:
-        if path == file:
-            continue
-        other = load_protocol(path)
-        if other.claim == protocol.claim and other.files.get(policy) == protocol.files[policy]:
-            earlier.append((path, other))
+    earlier, file = others(run, protocol), protocol_path(run, protocol)
     if earlier and not again:
         path, other = earlier[-1]
         raise InputError(
-            f"{protocol.claim} has been tested for this policy before ({path}), at level {other.alpha:g}; its result stands. "
+            f"{protocol.claim} has been tested for this policy before ({path}), at level {other.error:g}; its result stands. "
             "Rollouts for a claim are used once: with --again there are new ones, and the levels of all tests add up"
         )
     if not file.exists():
         write_bytes(file, (json.dumps(protocol.to_dict(), indent=1) + "\n").encode())
-    return tuple(Attempt(other.hash(), other.alpha) for _, other in earlier)
+    return tuple(Attempt(other.hash(), other.error) for _, other in earlier)
 
 
 def issued(run: Path, protocol: Protocol) -> Path | None:

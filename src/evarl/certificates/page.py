@@ -11,8 +11,13 @@ from evarl.certificates.protocol import Protocol
 from evarl.report.document import data_address, document, listing, paragraphs, settings_list
 from evarl.report.drawing import COLOURS, rendered
 
-BADGES = {"certified": ("holds", "✓"), "out of budget": ("undecided", "?"), "not certified": ("undecided", "?")}
-BADGES |= {"rejected": ("does-not-hold", "✕")}
+BADGES = {
+    "certified": ("holds", "✓"),
+    "bounded": ("holds", "✓"),
+    "not certified": ("undecided", "?"),
+    "out of budget": ("undecided", "?"),
+    "rejected": ("does-not-hold", "✕"),
+}
 
 
 def page(certificate: Certificate, name: str) -> str:
@@ -27,14 +32,19 @@ def page(certificate: Certificate, name: str) -> str:
         "What it binds": settings_list(_binding(certificate, name)),
     }
     body = (
-        f'<header><p class="eyebrow">Certificate for the policy of seed {protocol.seed} <code>{_policy(protocol)}</code></p>'
+        f'<header><p class="eyebrow">{_title(certificate)} the policy of seed {protocol.seed} '
+        f"<code>{_policy(protocol)}</code></p>"
         f"<h1>{escape(conclusion.statement)}</h1>"
         f'<p class="summary"><span class="badge {kind}"><span aria-hidden="true">{symbol}</span> {conclusion.outcome}</span> '
-        f"at confidence {_percent(conclusion.confidence)}, from {_effort(protocol, conclusion.rollouts)}.</p></header><main>"
+        f"at confidence {_percent(certificate.confidence)}, from {_effort(protocol, conclusion.rollouts)}.</p></header><main>"
         + "".join(f"<section><h2>{title}</h2>{inside}</section>" for title, inside in sections.items() if inside)
         + "</main>"
     )
-    return document(f"Certificate {protocol.claim}: {conclusion.outcome}", body)
+    return document(f"{protocol.claim}: {conclusion.outcome}", body)
+
+
+def _title(certificate: Certificate) -> str:
+    return "Certificate for" if certificate.conclusion.outcome in ("certified", "bounded") else "Result of a test of"
 
 
 def _policy(protocol: Protocol) -> str:
@@ -52,17 +62,20 @@ def _effort(protocol: Protocol, rollouts: int) -> str:
 def _meaning(certificate: Certificate) -> str:
     """In words."""
     protocol, conclusion = certificate.protocol, certificate.conclusion
-    wrong = f"1 in {1 / (1 - conclusion.confidence):.3g}" if conclusion.confidence < 1 else "none"
+    seen = certificate.evidence.get("returns", ())
+    least = f" The least of the {len(seen):,} that were seen is {min(seen):.4g}." if seen else ""
     parts = [
-        f"If policies of every kind were tested in this way, at most {wrong} of such statements would be false. This holds for "
-        "this number of rollouts, whatever the distribution of returns; no normal distribution is assumed.",
+        f"Of statements that are made in this way, 1 in {1 / protocol.error:.3g} at most is false on average. This holds however "
+        "many rollouts there are and whatever the distribution of returns; no normal distribution is assumed. Several "
+        "certificates for one policy are not all right at once with this confidence.",
         {
             "J": "J is what an episode returns on average, later rewards discounted by "
-            f"{protocol.discount:g} per step. A single episode may return less.",
-            "C2": "The probability is that of one new episode from a start state drawn as in deployment. It is an average over "
-            "start states, not a promise for each of them.",
-            "C3": "V̂ is what the evaluator predicts from the policy's assessment. L is a value that may be relied on: where it "
-            "is too high, it is so by little on average.",
+            f"{protocol.discount:g} per step. Single episodes return less, and some may return much less.{least}",
+            "C2": f"There are two numbers. Of new episodes, {_percent(1 - protocol.alpha)} or more return what is stated, "
+            "averaged over start states as they occur in deployment; it is no promise for each of them. That this is so is "
+            f"itself said with a confidence of {_percent(conclusion.confidence)}.{least}",
+            "C3": "V̂ is what the evaluator predicts from the policy's assessment. L is lower by a margin. It may still be too "
+            "high for some start states, by no more than is stated on average over all of them.",
             "C4": "The error is that of the evaluator's predictions against the true values of start states, without the noise "
             "of single episodes.",
             "C5": "This policy was assessed but not deployed. The confidence is over training, calibration and this policy "
@@ -71,17 +84,14 @@ def _meaning(certificate: Certificate) -> str:
     ]
     if conclusion.outcome == "certified" and protocol.threshold is not None:
         parts.append(f"What was asked for was {protocol.threshold:g}; it is reached.")
-    if conclusion.outcome != "certified":
-        parts.append(
-            "What was asked for was not shown. That is no evidence against the policy."
-            if conclusion.outcome != "rejected"
-            else "What was asked for is false, with the confidence stated above."
-        )
+    if conclusion.outcome == "rejected":
+        parts.append("What was asked for is false, with the confidence stated above.")
+    elif conclusion.outcome not in ("certified", "bounded"):
+        parts.append("What was asked for was not shown. That is no evidence against the policy.")
     if certificate.earlier:
-        total = protocol.alpha + sum(one.alpha for one in certificate.earlier)
         parts.append(
-            f"This claim about this policy was tested {len(certificate.earlier)} times before. Whoever chooses among the results "
-            f"has a confidence of {_percent(max(0.0, 1 - total))} only."
+            f"This claim about this policy was tested {len(certificate.earlier)} times before. The confidence stated here is "
+            f"that all of these tests are right; of this one alone it would be {_percent(conclusion.confidence)}."
         )
     return "\n\n".join(parts)
 
@@ -91,8 +101,8 @@ def _assumptions(protocol: Protocol) -> list[str]:
         f"Deployment is the world {protocol.world} with its start states, at most {protocol.horizon} steps to an episode. "
         "Where the real world differs, nothing is promised.",
         "Rollouts are independent. Each was followed to its own end, and all that were begun are counted.",
-        "Policy, evaluator, assessment, level, range and number of rollouts were fixed, and written down, before the first "
-        "rollout. The random numbers follow from what was written down, so they could not be chosen.",
+        f"Policy, evaluator, assessment, level, range and {_effort_rule(protocol)} were fixed, and written down, before the "
+        "first rollout. The random numbers follow from what was written down; other ones are another test, and are counted.",
     ]
     if protocol.range_from is not None:
         whose = {
@@ -108,9 +118,18 @@ def _assumptions(protocol: Protocol) -> list[str]:
     if protocol.candidates:
         said.append(
             f"It is one of {len(protocol.candidates)} candidates, tested in the order of their predictions until the first "
-            f"failed. That any of them was certified wrongly has probability at most {protocol.alpha:g}."
+            f"failed. That any of them was certified to reach {protocol.threshold:g} wrongly has probability at most "
+            f"{protocol.alpha:g}, earlier tests apart."
         )
     return said
+
+
+def _effort_rule(protocol: Protocol) -> str:
+    return (
+        f"the rule when to stop (at {protocol.rollouts:,} at the latest)"
+        if protocol.sequential
+        else "number of rollouts"
+    )
 
 
 def _voids(certificate: Certificate) -> list[str]:

@@ -70,6 +70,11 @@ class Protocol:
             raise InputError("range: is missing; want the least and the greatest return that are possible")
         return self.low, self.high
 
+    @property
+    def error(self) -> float:
+        """The probability that what is concluded is false."""
+        return self.alpha if self.delta is None else self.delta
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
         return json.loads(json.dumps(dataclasses.asdict(self)))

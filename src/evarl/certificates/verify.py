@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from evarl.certificates import hashes
+from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Certificate, load
 from evarl.certificates.conclusions import conclude
 from evarl.certificates.evidence import Say, gather
-from evarl.certificates.ledger import FOLDER
 from evarl.certificates.subject import open_subject
 from evarl.errors import EvarlError, FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
@@ -63,7 +62,18 @@ def verify_certificate(
             changed["conclusion"] = "does not follow from the returns in the certificate"
     except (EvarlError, KeyError, ValueError, AssertionError) as error:
         changed["conclusion"] = f"cannot be drawn from the evidence in the certificate ({error})"
+    html = path.with_suffix(".html")
+    if html.exists() and hashes.of_file(html) != certificate.page_sha256:
+        changed[html.name] = "has been changed since the certificate was issued"
+    if not ledger.protocol_path(folder, protocol).exists():
+        changed[ledger.protocol_path(folder, protocol).name] = "is missing: what was fixed before the rollouts"
     notes += _differences(certificate)
+    if tests := ledger.others(folder, protocol):
+        left = max(0.0, 1 - protocol.error - sum(other.error for _, other in tests))
+        notes.append(
+            f"{protocol.claim} was tested {len(tests) + 1} times for this policy; whoever chooses among the results has a "
+            f"confidence of {100 * left:.4g} %"
+        )
     if rerun and not changed:
         keep_compiled_programs()
         again = gather(protocol, open_subject(folder, protocol.seed), say)
@@ -73,8 +83,10 @@ def verify_certificate(
 
 def _run_of(path: Path) -> Path:
     folder = path.resolve().parent
-    if folder.name != FOLDER:
-        raise InputError(f"{path}: does not lie in the folder {FOLDER} of a run; say with --run which run it is for")
+    if folder.name != ledger.FOLDER:
+        raise InputError(
+            f"{path}: does not lie in the folder {ledger.FOLDER} of a run; say with --run which run it is for"
+        )
     return folder.parent
 
 

@@ -19,7 +19,7 @@ class Effort:
     """What is asked of a test of J, whether of one policy or of several candidates."""
 
     threshold: float | None = None
-    """What J is to be shown to reach; without it the best lower bound is given (claims J and C5)."""
+    """What J is to be shown to reach; `certify` gives the best lower bound without it, `compare` wants one."""
     alpha: float = 0.05
     """Probability of error that is allowed; for C2 the share of episodes that may return less."""
     range: tuple[float, float] | None = None
@@ -40,7 +40,7 @@ class Effort:
 class Certify:
     """Issue a certificate for the final policy of a run: JSON and a page, in the run's folder certificates.
 
-    Exit code 0: certified; 1: not shown; 2: refused, with the reason.
+    Exit code 0: certified, or bounded where nothing in particular was asked for; 1: not shown; 2: refused, with the reason.
     """
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -79,13 +79,15 @@ def run(arguments: list[str]) -> int:
     if command.test.json:
         print(json.dumps(record(issued)))
     else:
-        print(f"{conclusion.outcome}, at confidence {100 * conclusion.confidence:.4g} %:")
+        print(f"{conclusion.outcome}, at confidence {100 * issued.certificate.confidence:.4g} %:")
         print(conclusion.statement)
+        if issued.certificate.earlier:
+            print(f"  (with {len(issued.certificate.earlier)} earlier tests of this claim, whose levels count)")
         for name, number in conclusion.numbers.items():
             print(f"  {name}: {number:.6g}")
         print(f"  rollouts: {conclusion.rollouts}")
         print(f"\ncertificate in {issued.path}, page in {issued.html}; check it with: evarl verify {issued.path}")
-    return 0 if conclusion.outcome == "certified" else 1
+    return 0 if conclusion.outcome in ("certified", "bounded") else 1
 
 
 def terms(effort: Effort, **more: Any) -> "Terms":
@@ -109,7 +111,8 @@ def record(issued: "Issued") -> dict[str, Any]:
     return {
         "outcome": conclusion.outcome,
         "statement": conclusion.statement,
-        "confidence": conclusion.confidence,
+        "confidence": issued.certificate.confidence,
+        "earlier_tests": len(issued.certificate.earlier),
         "bound": conclusion.bound,
         "rollouts": conclusion.rollouts,
         "numbers": conclusion.numbers,

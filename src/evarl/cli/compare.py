@@ -11,6 +11,7 @@ from rich.table import Table
 from evarl.cli.certify import Effort, record, terms
 from evarl.cli.parsing import parse
 from evarl.cli.tables import print_table
+from evarl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Compare:
 def run(arguments: list[str]) -> int:
     """Parse the arguments, test the candidates and print them."""
     command = parse(Compare, arguments, "evarl compare", Compare(tyro.MISSING))
+    if not command.runs:
+        raise InputError("runs: are missing; want directories of finished runs")
 
     from evarl.certificates.compare import compare_policies  # imports JAX
 
@@ -54,8 +57,10 @@ def run(arguments: list[str]) -> int:
             table.add_row(f"{one.run} seed {one.seed}", f"{one.predicted:.4g}", *cells)
         print_table(table)
         certified = sum(one.certified for one in found)
+        earlier = [e for one in found if one.issued is not None for e in one.issued.certificate.earlier]
+        level = min(1.0, command.test.alpha + sum(e.error for e in earlier))
         print(
             f"\n{certified} of {len(found)} certified to reach {command.test.threshold:g}; that any of them does not has "
-            f"probability at most {command.test.alpha:g}"
+            f"probability at most {level:g}" + (f" ({len(earlier)} earlier tests of them count)" if earlier else "")
         )
     return 0 if any(one.certified for one in found) else 1

@@ -25,6 +25,6 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
 
 
 def _one_line(text: str) -> str:
-    """The parser frames its messages in a box; keep the words."""
-    words = re.sub(r"[╭╮╰╯─│┌┐└┘━┃]|\x1b\[[0-9;]*m", " ", text)
-    return " ".join(words.split())
+    """The parser frames its messages in a box and repeats its help; keep what is wrong."""
+    words = re.sub(r"[╭╮╰╯─│┌┐└┘━┃]|\x1b\[[0-9;]*m|\[/?[a-z]+\]", " ", text)
+    return re.split(r" (?:Argument helptext:|For full helptext)", " ".join(words.split()))[0]

@@ -12,14 +12,14 @@ from evarl.cli.parsing import parse
 
 @dataclass(frozen=True)
 class Verify:
-    """Check a certificate. Exit code 0: verified; 1: something has changed, and is named; 2: it cannot be read."""
+    """Check a certificate. Exit code 0: verified; 1: something has changed, and is named; 2: it is itself damaged."""
 
     certificate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CERTIFICATE")]
     """The JSON file."""
     run: str | None = None
     """Directory of the run it is for, if it does not lie in that run's folder certificates."""
-    rerun: Annotated[bool, tyro.conf.FlagCreatePairsOff] = True
-    """Make the rollouts again, from the certificate's own random numbers."""
+    files_only: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Check files and numbers only; without this the rollouts are made again from the certificate's own random numbers."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
 
     from evarl.certificates.verify import verify_certificate  # imports JAX
 
-    found = verify_certificate(command.certificate, command.run, rerun=command.rerun)
+    found = verify_certificate(command.certificate, command.run, rerun=not command.files_only)
     if command.json:
         said = {"verified": found.verified, "changed": found.changed, "notes": found.notes}
         print(json.dumps(said | {"statement": found.certificate.conclusion.statement}))
@@ -41,8 +41,8 @@ def run(arguments: list[str]) -> int:
         print(f"{name}: {what}")
     conclusion = found.certificate.conclusion
     if found.verified:
-        how = "the same rollouts were made again" if command.rerun else "nothing was rolled out again"
-        print(f"verified ({how}): {conclusion.outcome}, at confidence {100 * conclusion.confidence:.4g} %")
+        how = "the same rollouts were made again" if not command.files_only else "nothing was rolled out again"
+        print(f"verified ({how}): {conclusion.outcome}, at confidence {100 * found.certificate.confidence:.4g} %")
         print(conclusion.statement)
     else:
         print("NOT verified: nothing is promised any more")
