@@ -15,7 +15,8 @@ def blocks(language: str) -> list:
     found = []
     for page in PAGES:
         for number, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            found.append(pytest.param(code, id=f"{page.name}-{number}"))
+            marks = [pytest.mark.slow] if (language, page.name) == ("sh", "ope.md") else []
+            found.append(pytest.param(code, id=f"{page.name}-{number}", marks=marks))
     return found
 
 

@@ -32,7 +32,10 @@ def learnt_return(config: TrainConfig, tmp_path, last: int = 30, **changes) -> f
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("config", "reached"), [(CARTPOLE_A2C, 150.0), (CARTPOLE_PPO, 250.0)], ids=["a2c", "ppo"])
+@pytest.mark.parametrize(
+    ("config", "reached"),
+    [pytest.param(CARTPOLE_A2C, 150.0, id="a2c", marks=pytest.mark.slow), pytest.param(CARTPOLE_PPO, 250.0, id="ppo")],
+)
 def test_cartpole(config, reached, tmp_path):
     """A random policy stays up for about 20 steps."""
     assert learnt_return(config, tmp_path, seeds=3) > reached
@@ -46,7 +49,7 @@ def test_cartpole_on_the_host(tmp_path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("algorithm", "updates"), [("a2c", 700), ("ppo", 100)])
+@pytest.mark.parametrize(("algorithm", "updates"), [("a2c", 700), pytest.param("ppo", 100, marks=pytest.mark.slow)])
 def test_navigation(algorithm, updates, tmp_path):
     """The best possible return is −3.752; a random policy gets about −30."""
     config = evarl.preset("navigation")

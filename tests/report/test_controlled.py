@@ -14,6 +14,7 @@ def run(tmp_path_factory) -> evarl.Run:
     return train_tiny(tmp_path_factory.mktemp("tiny") / "run")
 
 
+@pytest.mark.slow
 def test_mean_and_variance_are_the_exact_ones(run):
     exact = exact_figures(run, seed=1, draw=3)
     found = {name: one.summary for name, one in controlled_estimates(run.path, 1, 4096, draw=3).items()}

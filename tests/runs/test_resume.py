@@ -18,7 +18,7 @@ import evarl
 from evarl.errors import DivergedError, FileError, InputError
 from tests.runs.test_runs import RESULTS, same_files
 
-LONG = ["navigation", "--environments", "2", "--steps", "16", "--updates", "6000", "--seeds", "2"]
+LONG = ["navigation", "--environments", "2", "--steps", "16", "--updates", "3000", "--seeds", "2"]
 LONG += ["--agent.hidden-sizes", "8", "--checkpoint-seconds", "0.2", "--quiet"]
 
 
@@ -42,7 +42,7 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("times", [4, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_and_resumed_is_bit_identical(tmp_path, times):
     code, _, err = finish(evarl_train(tmp_path / "whole"))
     assert code == 0, err
@@ -63,7 +63,7 @@ def test_killed_at_random_moments_and_resumed_is_bit_identical(tmp_path, times):
     assert code == 0, err
     assert killed >= 1
     assert same_files(tmp_path / "whole", tmp_path / "killed", RESULTS)
-    folder = "checkpoints/seeds-0-1/update-000006000.safetensors"
+    folder = "checkpoints/seeds-0-1/update-000003000.safetensors"
     assert same_files(tmp_path / "whole", tmp_path / "killed", [folder])
 
 
@@ -99,6 +99,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(small, tmp_path, capfd
         assert same_files(whole.path, out, RESULTS)
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
     """A limit on the size of files stands in for a full disk: writing fails half-way with an error from the system."""
     process = evarl_train(tmp_path / "run")

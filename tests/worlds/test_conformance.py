@@ -25,8 +25,8 @@ JAX_WORLDS = [
     "gymnax/CartPole-v1",
     "gymnax/Pendulum-v1",
     "brax/reacher",
-    "brax/halfcheetah",
-    "brax/ant",
+    pytest.param("brax/halfcheetah", marks=pytest.mark.slow),
+    pytest.param("brax/ant", marks=pytest.mark.slow),
 ]
 HOST_WORLDS = [
     "gymnasium/CartPole-v1",
