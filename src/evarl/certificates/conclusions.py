@@ -163,7 +163,7 @@ def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclus
         evidence["bounds"], evidence["predictions"], protocol.alpha, value_error=protocol.value_error
     )
     (prediction,) = evidence["prediction"]
-    bound = float(found.at(prediction))
+    bound = max(float(found.at(prediction)), protocol.range[0])
     outcome: Outcome = "bounded"
     if protocol.threshold is not None:
         outcome = "certified" if bound >= protocol.threshold else "not certified"
