@@ -129,7 +129,7 @@ def test_the_ramp_is_one_ramp(gradient):
     np.testing.assert_allclose(half.advantage, 0.5 * full.advantage, rtol=1e-4, atol=1e-6)
 
 
-LONG = ["navigation", "--environments", "2", "--steps", "16", "--updates", "1500", "--seeds", "2", "--beta", "0.05"]
+LONG = ["navigation", "--environments", "2", "--steps", "16", "--updates", "3000", "--seeds", "2", "--beta", "0.05"]
 LONG += ["--rollouts-per-start", "2", "--gradient", "paired", "--queries", "start", "--agent.hidden-sizes", "8"]
 LONG += ["--evaluator.network.width", "8", "--evaluator.network.layers", "1", "--evaluator.batch-size", "16"]
 LONG += ["--evaluator.warmup", "20", "--evaluator.initial-steps", "20", "--evaluator.policies", "4"]
@@ -172,7 +172,7 @@ def test_killed_twice_and_resumed_is_bit_identical(tmp_path):
     _, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert same_files(tmp_path / "whole", tmp_path / "killed", RESULTS + EVALUATORS)
-    assert same_files(tmp_path / "whole", tmp_path / "killed", ["checkpoints/seeds-0-1/update-000001500.safetensors"])
+    assert same_files(tmp_path / "whole", tmp_path / "killed", ["checkpoints/seeds-0-1/update-000003000.safetensors"])
 
 
 @pytest.fixture(scope="module")
