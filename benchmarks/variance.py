@@ -14,6 +14,7 @@ import numpy as np
 import tyro
 
 from benchmarks.about import about
+from benchmarks.coverage import PAGE
 from benchmarks.race import ROOT
 from evarl.errors import InputError
 from evarl.experiments.tables import fill_page
@@ -26,7 +27,6 @@ from evarl.truth.exact import policy_values, reachable_mdp
 from evarl.worlds.navigation import Navigation
 from evarl.worlds.tabular import Tabular
 
-PAGE = ROOT / "docs" / "certification.md"
 FIGURES = ROOT / "results" / "benchmarks" / "variance.json"
 
 

@@ -47,7 +47,12 @@ class Certificate:
     @property
     def confidence(self) -> float:
         """That this and all earlier tests of the claim are right; it is what is left for whoever chooses among them."""
-        return max(0.0, 1 - self.protocol.error - sum(one.error for one in self.earlier))
+        return left_of([self.protocol.error, *(one.error for one in self.earlier)])
+
+
+def left_of(errors: list[float]) -> float:
+    """The confidence that several tests are all right."""
+    return max(0.0, 1 - sum(errors))
 
 
 def save(path: Path, certificate: Certificate) -> None:

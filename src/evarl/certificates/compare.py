@@ -11,6 +11,7 @@ import numpy as np
 from evarl.certificates import hashes
 from evarl.certificates.evidence import STARTS, Say
 from evarl.certificates.issue import Issued, Terms, fulfil, make_protocol
+from evarl.certificates.protocol import policy_name
 from evarl.certificates.subject import Subject
 from evarl.certify import fixed_sequence
 from evarl.errors import InputError
@@ -48,13 +49,12 @@ def compare_policies(
         raise InputError("threshold: is missing; candidates are compared by whether J reaches it")
     subjects = [Subject(run, seed) for run in map(Run.load, runs) for seed in run.seeds]
     _check(subjects)
-    policies = [one.files()[f"policy/seed-{one.seed}.safetensors"] for one in subjects]
+    policies = [one.files()[policy_name(one.seed)] for one in subjects]
     if len(set(policies)) < len(policies):
         raise InputError("runs: a policy is given twice; want each candidate once")
     # Random numbers of the assessments follow from the candidates and the terms, as those of the rollouts do.
-    digest = bytes.fromhex(hashes.of_data([sorted(policies), terms.threshold, terms.alpha]))
-    key = jnp.asarray(np.frombuffer(digest[:8], ">u4").astype(np.uint32))
-    start_key, show_key = jax.random.split(key)
+    key = hashes.random_key(hashes.of_data([sorted(policies), terms.threshold, terms.alpha]))
+    start_key, show_key = jax.random.split(jnp.asarray(key))
     predicted: list[float] = []
     for one in subjects:
         predict = one.assessed(jax.random.fold_in(show_key, len(predicted)))

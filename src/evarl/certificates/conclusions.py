@@ -113,7 +113,7 @@ def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion
     typical = float(np.mean(found.at(evidence["values"])))
     statement = (
         f"A new episode in {protocol.world} returns at least V̂(s) {margin}, which is {below(typical)} on average over start "
-        f"states, with probability {_percent(1 - protocol.alpha)} or more."
+        f"states, with probability {percent(1 - protocol.alpha)} or more."
     )
     numbers = {"mean of L over start states": typical, "rank of the residual": float(found.index)}
     numbers |= {"mean of the returns": float(np.mean(evidence["returns"]))}
@@ -207,5 +207,6 @@ def _threshold(protocol: Protocol) -> float:
     return protocol.threshold
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """As it is said in words."""
     return f"{100 * share:.4g} %"

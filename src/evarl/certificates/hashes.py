@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import evarl
 from evarl.errors import FileError
 from evarl.runs.provenance import commit, versions
@@ -28,6 +30,15 @@ def of_data(data: Any) -> str:
     True
     """
     return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def random_key(digest: str) -> np.ndarray:
+    """A key of all that is random, as JAX's old-style keys are: the first two words of a SHA-256.
+
+    >>> random_key("0000000100000002" + 48 * "0")
+    array([1, 2], dtype=uint32)
+    """
+    return np.frombuffer(bytes.fromhex(digest)[:8], ">u4").astype(np.uint32)
 
 
 @dataclass(frozen=True)

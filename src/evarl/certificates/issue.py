@@ -2,22 +2,19 @@
 
 import dataclasses
 import datetime
-import hashlib
-import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from evarl import certify
 from evarl.certificates import hashes, ledger
-from evarl.certificates.certificate import Certificate, load, save
+from evarl.certificates.certificate import Certificate, save
 from evarl.certificates.conclusions import conclude, least_rollouts
 from evarl.certificates.evidence import Say, gather
 from evarl.certificates.page import page
-from evarl.certificates.protocol import Calibration, Claim, Protocol
+from evarl.certificates.protocol import Calibration, Claim, Protocol, policy_name
 from evarl.certificates.subject import Subject, open_subject
 from evarl.errors import InputError
 from evarl.learning.configuration import differences
@@ -86,14 +83,13 @@ def issue_certificate(
 
 def fulfil(subject: Subject, protocol: Protocol, again: bool, say: Say) -> Issued:
     """Carry out a protocol that is fixed, or give what it has led to before."""
-    run = subject.run.path
-    if (path := ledger.issued(run, protocol)) is not None:
+    run, path = subject.run.path, ledger.path_of(subject.run.path, protocol)
+    if (found := ledger.issued(run, protocol)) is not None:
         say("this test has been made before; its certificate stands")
-        return Issued(load(path), path)
+        return Issued(found, path)
     earlier = ledger.register(run, protocol, again)
     evidence = gather(protocol, subject, say)
-    if subject.files() != protocol.files:
-        changed = [name for name, found in subject.files().items() if protocol.files.get(name) != found]
+    if changed := [name for name, digest in subject.files().items() if protocol.files.get(name) != digest]:
         raise InputError(f"{run}: {', '.join(changed)} changed while the policy was tested; nothing is certified")
     without_page = Certificate(
         conclusion=conclude(protocol, evidence),
@@ -106,12 +102,11 @@ def fulfil(subject: Subject, protocol: Protocol, again: bool, say: Say) -> Issue
         machine=machine(),
         page_sha256="",
     )
-    html = page(without_page, ledger.path_of(run, protocol).name).encode()
-    certificate = dataclasses.replace(without_page, page_sha256=hashlib.sha256(html).hexdigest())
-    issued = Issued(certificate, ledger.path_of(run, protocol))
-    write_bytes(issued.html, html)
-    save(issued.path, certificate)
-    return issued
+    html = path.with_suffix(".html")
+    write_bytes(html, page(without_page, path.name).encode())
+    certificate = dataclasses.replace(without_page, page_sha256=hashes.of_file(html))
+    save(path, certificate)
+    return Issued(certificate, path)
 
 
 def make_protocol(
@@ -229,8 +224,7 @@ def _check_effort(protocol: Protocol) -> None:
 
 def _check_policies(count: int, alpha: float, value_error: float) -> None:
     """Refuse fewer policies than C5 needs."""
-    least = next(m for m in itertools.count(1) if (m + 1) * (Fraction(str(alpha)) - Fraction(str(value_error))) >= 1)
-    if count < least:
+    if count < (least := certify.least_policies(alpha, value_error)):
         raise InputError(
             f"from-policies: there are {count} other policies; want at least {least} for alpha {alpha:g}, of which "
             f"{value_error:g} goes to the lower bounds that stand for their true J"
@@ -240,7 +234,7 @@ def _check_policies(count: int, alpha: float, value_error: float) -> None:
 def _calibration(subject: Subject, runs: Sequence[Run]) -> tuple[Calibration, ...]:
     """Every final policy of those runs but the one that is to be certified; they must have been trained as it was."""
     found: dict[str, Calibration] = {}
-    own = subject.files()[f"policy/seed-{subject.seed}.safetensors"]
+    own = subject.files()[policy_name(subject.seed)]
     for run in runs:
         if odd := differences(_training(subject.run), _training(run)):
             raise InputError(
@@ -249,7 +243,7 @@ def _calibration(subject: Subject, runs: Sequence[Run]) -> tuple[Calibration, ..
             )
         for seed in run.seeds:
             files = Subject(run, seed).files()
-            policy = files[f"policy/seed-{seed}.safetensors"]
+            policy = files[policy_name(seed)]
             if policy == own:
                 continue
             if policy in found:

@@ -7,7 +7,7 @@ for in so many words; then the certificate counts the levels of all of them.
 import json
 from pathlib import Path
 
-from evarl.certificates.certificate import Attempt, load, load_protocol
+from evarl.certificates.certificate import Attempt, Certificate, load, load_protocol
 from evarl.certificates.protocol import Protocol
 from evarl.errors import FileError, InputError
 from evarl.storage.files import write_bytes
@@ -29,13 +29,10 @@ def protocol_path(run: Path, protocol: Protocol) -> Path:
 
 def others(run: Path, protocol: Protocol) -> list[tuple[Path, Protocol]]:
     """Other tests of the same claim about the same policy that were begun."""
-    policy, own = f"policy/seed-{protocol.seed}.safetensors", protocol_path(run, protocol)
+    own = protocol_path(run, protocol)
     found = [(path, load_protocol(path)) for path in sorted((run / FOLDER).glob(f"*{PROTOCOL}")) if path != own]
-    return [
-        (path, other)
-        for path, other in found
-        if other.claim == protocol.claim and other.files.get(policy) == protocol.files.get(policy)
-    ]
+    subject = protocol.claim, protocol.policy
+    return [(path, other) for path, other in found if (other.claim, other.policy) == subject]
 
 
 def register(run: Path, protocol: Protocol, again: bool) -> tuple[Attempt, ...]:
@@ -52,11 +49,12 @@ def register(run: Path, protocol: Protocol, again: bool) -> tuple[Attempt, ...]:
     return tuple(Attempt(other.hash(), other.error) for _, other in earlier)
 
 
-def issued(run: Path, protocol: Protocol) -> Path | None:
+def issued(run: Path, protocol: Protocol) -> Certificate | None:
     """The certificate that this very protocol has led to, if it has."""
     path = path_of(run, protocol)
     if not path.exists():
         return None
-    if load(path).protocol != protocol:
+    found = load(path)
+    if found.protocol != protocol:
         raise FileError(f"{path}: is for another protocol; move it away")
-    return path
+    return found

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from evarl.certificates.certificate import Certificate
+from evarl.certificates.conclusions import percent
 from evarl.certificates.protocol import Protocol
 from evarl.report.document import data_address, document, listing, paragraphs, settings_list
 from evarl.report.drawing import COLOURS, rendered
@@ -33,10 +34,10 @@ def page(certificate: Certificate, name: str) -> str:
     }
     body = (
         f'<header><p class="eyebrow">{_title(certificate)} the policy of seed {protocol.seed} '
-        f"<code>{_policy(protocol)}</code></p>"
+        f"<code>{protocol.policy[:12]}</code></p>"
         f"<h1>{escape(conclusion.statement)}</h1>"
         f'<p class="summary"><span class="badge {kind}"><span aria-hidden="true">{symbol}</span> {conclusion.outcome}</span> '
-        f"at confidence {_percent(certificate.confidence)}, from {_effort(protocol, conclusion.rollouts)}.</p></header><main>"
+        f"at confidence {percent(certificate.confidence)}, from {_effort(protocol, conclusion.rollouts)}.</p></header><main>"
         + "".join(f"<section><h2>{title}</h2>{inside}</section>" for title, inside in sections.items() if inside)
         + "</main>"
     )
@@ -45,11 +46,6 @@ def page(certificate: Certificate, name: str) -> str:
 
 def _title(certificate: Certificate) -> str:
     return "Certificate for" if certificate.conclusion.outcome in ("certified", "bounded") else "Result of a test of"
-
-
-def _policy(protocol: Protocol) -> str:
-    """The first digits of what names it."""
-    return protocol.files.get(f"policy/seed-{protocol.seed}.safetensors", "")[:12]
 
 
 def _effort(protocol: Protocol, rollouts: int) -> str:
@@ -71,9 +67,9 @@ def _meaning(certificate: Certificate) -> str:
         {
             "J": "J is what an episode returns on average, later rewards discounted by "
             f"{protocol.discount:g} per step. Single episodes return less, and some may return much less.{least}",
-            "C2": f"There are two numbers. Of new episodes, {_percent(1 - protocol.alpha)} or more return what is stated, "
+            "C2": f"There are two numbers. Of new episodes, {percent(1 - protocol.alpha)} or more return what is stated, "
             "averaged over start states as they occur in deployment; it is no promise for each of them. That this is so is "
-            f"itself said with a confidence of {_percent(conclusion.confidence)}.{least}",
+            f"itself said with a confidence of {percent(conclusion.confidence)}.{least}",
             "C3": "V̂ is what the evaluator predicts from the policy's assessment. L is lower by a margin. It may still be too "
             "high for some start states, by no more than is stated on average over all of them.",
             "C4": "The error is that of the evaluator's predictions against the true values of start states, without the noise "
@@ -91,7 +87,7 @@ def _meaning(certificate: Certificate) -> str:
     if certificate.earlier:
         parts.append(
             f"This claim about this policy was tested {len(certificate.earlier)} times before. The confidence stated here is "
-            f"that all of these tests are right; of this one alone it would be {_percent(conclusion.confidence)}."
+            f"that all of these tests are right; of this one alone it would be {percent(conclusion.confidence)}."
         )
     return "\n\n".join(parts)
 
@@ -204,7 +200,3 @@ def _draw(figure: Any, seen: np.ndarray, label: str, lines: dict[str, float]) ->
         panel.legend(frameon=False)
     panel.set_xlabel(label)
     panel.set_ylabel("number")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"

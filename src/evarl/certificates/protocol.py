@@ -17,6 +17,11 @@ from evarl.errors import InputError
 Claim = Literal["J", "C2", "C3", "C4", "C5"]
 
 
+def policy_name(seed: int) -> str:
+    """The file of a seed's final policy within its run."""
+    return f"policy/seed-{seed}.safetensors"
+
+
 @dataclass(frozen=True)
 class Calibration:
     """One of the policies that C5 learns from."""
@@ -71,6 +76,11 @@ class Protocol:
         return self.low, self.high
 
     @property
+    def policy(self) -> str:
+        """SHA-256 of the policy that is tested; empty where somebody has forged a protocol without one."""
+        return self.files.get(policy_name(self.seed), "")
+
+    @property
     def error(self) -> float:
         """The probability that what is concluded is false."""
         return self.alpha if self.delta is None else self.delta
@@ -84,5 +94,5 @@ class Protocol:
         return hashes.of_data(self.to_dict())
 
     def key(self) -> np.ndarray:
-        """The key of all that is random, as JAX's old-style keys are: two words of the hash."""
-        return np.frombuffer(bytes.fromhex(self.hash())[:8], ">u4").astype(np.uint32)
+        """The key of all that is random."""
+        return hashes.random_key(self.hash())

@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 from jaxtyping import Float
 
 from evarl.certificates import hashes
+from evarl.certificates.protocol import policy_name
 from evarl.errors import FileError, InputError
 from evarl.report.subjects import Starts, Take, draw_starts, predictor, taker
 from evarl.rollouts.collect import Act
@@ -58,7 +59,7 @@ class Subject:
 
     def files(self) -> dict[str, str]:
         """SHA-256 of what makes the policy and its prediction, by name within the run."""
-        names = ["config.json", f"policy/seed-{self.seed}.safetensors"]
+        names = ["config.json", policy_name(self.seed)]
         if self.has_evaluator:
             names += [ASSESSMENT, f"evaluator/seed-{self.seed}.safetensors"]
         for name in names:

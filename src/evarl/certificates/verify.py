@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from evarl.certificates import hashes, ledger
-from evarl.certificates.certificate import Certificate, load
+from evarl.certificates.certificate import Certificate, left_of, load
 from evarl.certificates.conclusions import conclude
 from evarl.certificates.evidence import Say, gather
 from evarl.certificates.subject import open_subject
@@ -69,7 +69,7 @@ def verify_certificate(
         changed[ledger.protocol_path(folder, protocol).name] = "is missing: what was fixed before the rollouts"
     notes += _differences(certificate)
     if tests := ledger.others(folder, protocol):
-        left = max(0.0, 1 - protocol.error - sum(other.error for _, other in tests))
+        left = left_of([protocol.error, *(other.error for _, other in tests)])
         notes.append(
             f"{protocol.claim} was tested {len(tests) + 1} times for this policy; whoever chooses among the results has a "
             f"confidence of {100 * left:.4g} %"

@@ -19,7 +19,7 @@ rollouts, that rollouts are independent, and that they were used for nothing els
 """
 
 from evarl.certify.betting import betting_lower_bound, betting_upper_bound, e_process
-from evarl.certify.conformal import ConformalBound, conformal_bound, conformal_index
+from evarl.certify.conformal import ConformalBound, conformal_bound, conformal_index, least_policies
 from evarl.certify.control import (
     SHARES,
     controlled_returns,
@@ -51,6 +51,7 @@ __all__ = [
     "first_begun",
     "fixed_sequence",
     "hoeffding_lower_bound",
+    "least_policies",
     "least_rollouts",
     "mixture_e_process",
     "mixture_lower_bound",

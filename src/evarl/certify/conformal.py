@@ -72,10 +72,18 @@ def conformal_index(policies: int, alpha: float = 0.05, value_error: ArrayLike =
         raise InputError(f"value_error: costs {float(_written(alpha) - left):g}; want less than alpha, {alpha:g}")
     k = floor((policies + 1) * left)
     if k < 1:
-        raise InputError(
-            f"values: there are {policies}; want at least {ceil(1 / left) - 1} policies for alpha {alpha:g}"
-        )
+        least = least_policies(alpha, float(_written(alpha) - left))
+        raise InputError(f"values: there are {policies}; want at least {least} policies for alpha {alpha:g}")
     return k
+
+
+def least_policies(alpha: float = 0.05, value_error: float = 0.0) -> int:
+    """The least m with (m + 1)(α − cost) ≥ 1.
+
+    >>> least_policies(), least_policies(0.05, 0.01)
+    (19, 24)
+    """
+    return ceil(1 / (_written(alpha) - _written(value_error))) - 1
 
 
 def _cost(policies: int, value_error: ArrayLike) -> Fraction:
