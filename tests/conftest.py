@@ -6,10 +6,10 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
+from evarl.reproduce.scales import COMPILE_QUICKLY
+
 # Most of the time of the suite is compilation, and most of that is spent on making programs fast that run once.
-os.environ["XLA_FLAGS"] = (
-    os.environ.get("XLA_FLAGS", "") + " --xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
-)
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {COMPILE_QUICKLY}"
 
 import jax
 import pytest

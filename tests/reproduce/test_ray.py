@@ -17,7 +17,7 @@ from tests.reproduce.test_jobs import Interrupt, Kill, Nobody, look_often, quick
 __all__ = ["look_often", "store"]  # fixtures
 
 # Ray starts its processes by fork and exec, which is harmless; JAX warns of every fork once another test has used it.
-pytestmark = [pytest.mark.filterwarnings("ignore:os.fork"), pytest.mark.slow]
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 LONG = training("long", updates=10_000)
 

@@ -1,6 +1,7 @@
 """`evarl reproduce RESULT`: run what a result of the paper needs, and write its report."""
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import tyro
 
 from evarl.cli.parsing import parse
 from evarl.errors import EvarlError, InputError
-from evarl.reproduce.scales import SCALES, ResultName, ScaleName, with_seeds
+from evarl.reproduce.scales import COMPILE_QUICKLY, SCALES, ResultName, ScaleName, with_seeds
 
 if TYPE_CHECKING:
     from evarl.reproduce.findings import Findings
@@ -57,6 +58,9 @@ def run(arguments: list[str]) -> None:
             raise InputError(f"{name}: {value} is not allowed; want a whole number, at least 1")
     if command.address is not None and command.engine != "ray":
         raise InputError(f"address: {command.address} goes with --engine ray only")
+
+    if command.scale == "smoke":  # workers inherit it
+        os.environ["XLA_FLAGS"] = f"{COMPILE_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".rstrip()
 
     from evarl.reproduce.assemble import findings
     from evarl.reproduce.jobs import Store

@@ -59,7 +59,7 @@ class CompiledEngine:
                 out_specs=(by_seed, PartitionSpec(None, "seeds")),
                 check_vma=False,
             )
-        state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement), self.template)
+        state = self._placed()
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, alike))
         self._compiled = jax.jit(program, donate_argnums=0).lower(state, number, number).compile()
 
@@ -75,8 +75,8 @@ class CompiledEngine:
     def init(self, seeds: list[int]) -> LearnerState:
         """Seed by seed and stacked afterwards: batched orthogonal initialisation can hang on a CPU."""
         init = jax.jit(self.learner.init)
-        states = [init(jax.random.PRNGKey(seed)) for seed in seeds]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+        states = [jax.device_get(init(jax.random.PRNGKey(seed))) for seed in seeds]
+        return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *states)
 
     def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
         """Run at most CAPACITY updates; the given state is used up."""
@@ -105,7 +105,11 @@ class CompiledEngine:
         mesh, by_seed = self._placement.mesh, self._placement.spec
         if mesh.size > 1:
             collect = jax.shard_map(collect, mesh=mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False)
-        return jax.jit(collect)
+        return jax.jit(collect).lower(self._placed()).compile()
+
+    def _placed(self) -> LearnerState:
+        """The template, spread over the devices."""
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement), self.template)
 
     def _advance(self, state: LearnerState, first: Array, count: Array) -> tuple[LearnerState, Metrics]:
         """The number of the update is shared by all seeds, so what depends on it is decided once and not selected.

@@ -56,10 +56,12 @@ class FittedQ(struct.PyTreeNode):
     converged: Bool[Array, ""]
     """Whether both are below the tolerance times the spread of the values."""
 
+    @jax.jit
     def q_values(self, observation: Array, time: Int[Array, " B"] | None = None) -> Float[Array, "B A"]:
         """Q of all discrete actions at a batch of observations; `time` is the step, 0 when not given, if a feature."""
         return self._raw(_forward(self.parameters, self.scales.features(observation, time)))
 
+    @jax.jit
     def q(self, observation: Array, action: Array, time: Int[Array, " B"] | None = None) -> Float[Array, " B"]:
         """Q of one action, discrete [B] or continuous [B, ...], for each of a batch of observations."""
         if self.scales.action is None:
@@ -68,6 +70,7 @@ class FittedQ(struct.PyTreeNode):
         actions = self.scales.actions(jnp.asarray(action).reshape(len(action), -1))
         return self._raw(_value(self.parameters, self.scales.features(observation, time), actions))
 
+    @jax.jit
     def v(self, observation: Array, actions: Array, time: Int[Array, " B"] | None = None) -> Float[Array, " B"]:
         """V for a batch of observations, given the policy's probabilities [B, A] there, or draws of its actions [B, S, D]."""
         if self.scales.action is not None:

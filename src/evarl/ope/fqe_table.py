@@ -168,7 +168,7 @@ def actions_at(
     if data.discrete:
         if policy.probabilities is None:
             raise InputError("policy.probabilities: are missing; the logged actions are discrete")
-        weights = ask(policy.probabilities)
+        weights = ask(jax.jit(policy.probabilities))
         count = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
         if weights.ndim != 2 or weights.shape[1] < count:
             raise InputError(f"policy.probabilities: have shape {weights.shape}; want [B, A], A at least {count}")
@@ -178,7 +178,7 @@ def actions_at(
             return jax.nn.one_hot(weights.argmax(axis=1), weights.shape[1], dtype=jnp.float32)
         return _single(weights)
     keys = jax.random.split(key, config.action_samples)
-    draws = [ask(policy.mode)] if greedy else [ask(partial(policy.sample, one)) for one in keys]
+    draws = [ask(jax.jit(policy.mode))] if greedy else [ask(partial(jax.jit(policy.sample), one)) for one in keys]
     return _single(np.stack([draw.reshape(len(observation), -1) for draw in draws], axis=1))
 
 

@@ -14,6 +14,12 @@ METHODS: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "tis", "pdis", "dr", "
 """The paper's four, fitted Q evaluation in both conventions, and the self-normalised forms that are less noisy."""
 
 
+COMPILE_QUICKLY = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+)
+"""XLA's flags for programs that run a few times only: code that is slow, after half the time to compile."""
+
+
 @dataclass(frozen=True)
 class Family:
     """Worlds that share their settings, and how they are run at one scale."""
@@ -116,6 +122,7 @@ TINY = {
     "steps": 20,
     "horizon": 10,  # too short for most episodes to end before: logs of one shape share their compiled programs
     "evaluator.warmup": 1,
+    "evaluator.batch_size": 16,
     "evaluator.network.layers": 1,
     "assessment.base_updates": 2,
     "agent.hidden_sizes": [8],
