@@ -2,11 +2,6 @@
 
 import dataclasses
 import functools
-import random
-import signal
-import subprocess
-import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +19,8 @@ from evarl.evaluators.fitting_configuration import EvaluatorConfig
 from evarl.learning.learner import make_learner
 from evarl.rollouts.collect import collect
 from evarl.worlds.registry import make_world
-from tests.runs.test_runs import RESULTS, same_files
+from tests.runs.test_resume import assert_kills_change_nothing
+from tests.runs.test_runs import RESULTS
 
 EVALUATOR = EvaluatorConfig(
     network=NetworkConfig(width=8, heads=2, layers=1), batch_size=16, initial_steps=10, warmup=2, policies=3
@@ -129,50 +125,16 @@ def test_the_ramp_is_one_ramp(gradient):
     np.testing.assert_allclose(half.advantage, 0.5 * full.advantage, rtol=1e-4, atol=1e-6)
 
 
-LONG = ["navigation", "--environments", "2", "--steps", "16", "--updates", "3000", "--seeds", "2", "--beta", "0.05"]
-LONG += ["--rollouts-per-start", "2", "--gradient", "paired", "--queries", "start", "--agent.hidden-sizes", "8"]
-LONG += ["--evaluator.network.width", "8", "--evaluator.network.layers", "1", "--evaluator.batch-size", "16"]
-LONG += ["--evaluator.warmup", "20", "--evaluator.initial-steps", "20", "--evaluator.policies", "4"]
-LONG += ["--horizon", "12", "--checkpoint-seconds", "0.2", "--quiet"]
-EVALUATORS = ["evaluator/seed-0.safetensors", "evaluator/seed-1.safetensors", "assessment.safetensors"]
-
-
-def evarl_train(out, *more):
-    command = [
-        sys.executable,
-        "-c",
-        "from evarl.cli.main import main; main()",
-        "train",
-        *LONG,
-        "--out",
-        str(out),
-        *more,
-    ]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+KILLED = ["--updates", "1000", "--beta", "0.05", "--rollouts-per-start", "2", "--gradient", "paired"]
+KILLED += ["--evaluator.network.width", "8", "--evaluator.network.layers", "1", "--evaluator.batch-size", "16"]
+KILLED += ["--evaluator.warmup", "20", "--evaluator.initial-steps", "20", "--evaluator.policies", "4"]
+KILLED += ["--queries", "start", "--horizon", "12"]
+EVALUATORS = ("evaluator/seed-0.safetensors", "evaluator/seed-1.safetensors", "assessment.safetensors")
 
 
 @pytest.mark.timeout(600)
 def test_killed_twice_and_resumed_is_bit_identical(tmp_path):
-    process = evarl_train(tmp_path / "whole")
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    randomness, killed = random.Random(0), 0
-    for _ in range(2):
-        seen = set(tmp_path.glob("killed/checkpoints/*/*"))
-        process = evarl_train(tmp_path / "killed", "--resume")
-        while process.poll() is None and len(set(tmp_path.glob("killed/checkpoints/*/*")) - seen) < 2:
-            time.sleep(0.02)
-        time.sleep(randomness.uniform(0.0, 0.2))
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
-        process.communicate()
-    assert killed >= 1
-    process = evarl_train(tmp_path / "killed", "--resume")
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    assert same_files(tmp_path / "whole", tmp_path / "killed", RESULTS + EVALUATORS)
-    assert same_files(tmp_path / "whole", tmp_path / "killed", ["checkpoints/seeds-0-1/update-000003000.safetensors"])
+    assert_kills_change_nothing(tmp_path, 2, *KILLED, files=(*RESULTS, *EVALUATORS))
 
 
 @pytest.fixture(scope="module")

@@ -166,7 +166,7 @@ np.savez(sys.argv[1], *jax.tree.leaves(jax.device_get(state)), **metrics)
 def test_seeds_on_two_devices_get_the_numbers_of_one(tmp_path):
     found = []
     for devices in (1, 2):
-        flags = f"--xla_force_host_platform_device_count={devices}"
+        flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
         environment = os.environ | {"XLA_FLAGS": flags}
         file = tmp_path / f"{devices}.npz"
         subprocess.run([sys.executable, "-c", SPREAD, file], env=environment, check=True, timeout=200)

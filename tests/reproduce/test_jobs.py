@@ -188,7 +188,7 @@ def test_a_killed_worker_is_reported_and_the_next_run_goes_on(store, tmp_path, m
     assert run_jobs([job], store, LocalWorkers(store, 1), Nobody()) == {}
     assert store.record(job)["sittings"] == 2
     whole = Store(tmp_path / "whole")
-    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    monkeypatch.setenv("XLA_FLAGS", f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2")
     assert run_jobs([job], whole, LocalWorkers(whole, 1), Nobody()) == {}
     assert whole.record(job)["sittings"] == 1
     one, two = store.result(job)["seeds"], whole.result(job)["seeds"]

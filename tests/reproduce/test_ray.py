@@ -19,7 +19,7 @@ __all__ = ["look_often", "store"]  # fixtures
 # Ray starts its processes by fork and exec, which is harmless; JAX warns of every fork once another test has used it.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
-LONG = training("long", updates=10_000)
+LONG = training("long", updates=3000)
 
 
 @pytest.fixture(scope="module")
