@@ -34,7 +34,7 @@ results: setup
 test: setup
 	$(RUN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-# What takes minutes to compile: every result at the scale `smoke` with a browser, and a real Ray with a killed worker.
+# More worlds, algorithms and interruptions of what `make test` tries on one.
 test-slow: setup
 	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile -m slow tests
 
