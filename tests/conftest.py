@@ -1,15 +1,18 @@
 """The whole suite runs under strict dtype promotion, no silent rank promotion, warnings as errors and checked shapes."""
 
+import gc
 import os
 from pathlib import Path
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # even a sum is compiled in a dozen processes
 
 from evarl.reproduce.scales import COMPILE_QUICKLY
 
 # Most of the time of the suite is compilation, and most of that is spent on making programs fast that run once.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {COMPILE_QUICKLY}"
+
+gc.set_threshold(100_000, 50, 50)  # programs that are traced are millions of objects, and all of them stay
 
 import jax
 import pytest
