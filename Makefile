@@ -5,12 +5,13 @@ RUN := $(VENV)/bin
 
 .PHONY: setup demo results test test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz certificates variance clean
 
+# Modules are compiled when they are imported, most of them never: half the time.
 setup: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "evarl needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[brax,dev,minari,ray]'
+	$(RUN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[brax,dev,minari,ray]'
 	@touch $@
 
 demo: setup

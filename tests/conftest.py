@@ -12,14 +12,14 @@ from evarl.reproduce.scales import COMPILE_QUICKLY
 # Most of the time of the suite is compilation, and most of that is spent on making programs fast that run once.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {COMPILE_QUICKLY}"
 
-gc.set_threshold(100_000, 50, 50)  # programs that are traced are millions of objects, and all of them stay
-
 import jax
 import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+gc.set_threshold(100_000, 50, 50)  # programs that are traced are millions of objects, and all of them stay
 
 # Modules of pure functions have their shapes checked. Those that declare pytrees do not: JAX also builds pytrees whose
 # leaves are batched or are no arrays at all, which is no mistake.

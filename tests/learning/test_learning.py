@@ -54,7 +54,7 @@ def test_navigation(algorithm, updates, tmp_path):
     """The best possible return is −3.752; a random policy gets about −30."""
     config = evarl.preset("navigation")
     agent = dataclasses.replace(config.agent, algorithm=algorithm)
-    assert learnt_return(config, tmp_path, agent=agent, updates=updates, seeds=2) > -4.6
+    assert learnt_return(config, tmp_path, agent=agent, updates=updates) > -4.6
 
 
 @pytest.mark.timeout(300)
@@ -64,7 +64,7 @@ def test_continuous_actions_learn(tmp_path):
         world="gymnax/Pendulum-v1",
         environments=16,
         steps=200,
-        updates=150,
+        updates=100,
         agent=AgentConfig(
             algorithm="ppo",
             actor_learning_rate=1e-3,

@@ -55,6 +55,7 @@ def test_a_killed_worker_costs_nothing_and_what_fails_stops_only_what_needs_it(r
     assert not list(store.folder.glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_interrupted_it_saves_and_goes_on_wherever_it_is_called_again(ray, store, undisturbed):
     with pytest.raises(KeyboardInterrupt):

@@ -57,12 +57,12 @@ def assert_kills_change_nothing(folder: Path, times: int, *more: str, files: Seq
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("times", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_and_resumed_is_bit_identical(tmp_path, times):
-    assert_kills_change_nothing(tmp_path, times)
+@pytest.mark.slow
+def test_killed_ten_times_and_resumed_is_bit_identical(tmp_path):
+    assert_kills_change_nothing(tmp_path, 10)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_ctrl_c_saves_and_exits_cleanly(tmp_path, number):
     process = evarl_train(tmp_path / "run")
     while not list(tmp_path.glob("run/checkpoints/*/update-00000[1-9]*")) and process.poll() is None:
