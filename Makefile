@@ -5,7 +5,10 @@ RUN := $(VENV)/bin
 
 .PHONY: setup demo results test test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz certificates variance clean
 
-# Modules are compiled when they are imported, most of them never: half the time.
+# Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
+# kept: dozens of processes import them.
+unexport PYTHONDONTWRITEBYTECODE
+
 setup: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
