@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evarl.reproduce.verdicts import all_larger, bootstrapped, falling, larger, scaled
+from evarl.reproduce.verdicts import all_larger, bootstrapped, falling, larger, less_a_share
 
 
 def by_seed(*values):
@@ -92,5 +92,5 @@ def test_the_bootstrap_pairs_seeds():
 
 
 def test_scaling():
-    assert scaled({3: 2.0}, 0.5) == {3: 1.0}
-    assert scaled(None, 0.5) is None
+    assert less_a_share({3: 2.0, 4: -2.0}, 0.25) == {3: 1.5, 4: -2.5}
+    assert less_a_share(None, 0.5) is None

@@ -66,9 +66,9 @@ def bootstrapped(one: Values, other: Values, resamples: int = 10_000) -> tuple[f
     return found.low, found.high
 
 
-def scaled(values: Values | None, factor: float) -> Values | None:
-    """All values times a factor."""
-    return None if values is None else {seed: factor * value for seed, value in values.items()}
+def less_a_share(values: Values | None, share: float) -> Values | None:
+    """All values, lowered by a share of their size: below 0 that is further from 0, so the same is never too little."""
+    return None if values is None else {seed: value - share * abs(value) for seed, value in values.items()}
 
 
 def _judged(claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str) -> Check:
