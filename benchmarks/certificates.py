@@ -76,8 +76,8 @@ def main(seeds: int = 100, updates: int = 100, out: Path = Path("runs/certificat
         assert found.conclusion.bound is not None
         bounds.append(found.conclusion.bound)
         print(f"C5, seed {seed}: at least {bounds[-1]:.3f}, truly {truth[len(bounds) - 1]:.3f}", flush=True)
-        # A predictor that says the same of every policy: what the assessment has to do better than.
-        kept = found.evidence["bounds"]
+    # A predictor that says the same of every policy: what the assessment has to do better than.
+    kept = found.evidence["bounds"]
     constant = certify.conformal_bound(kept, np.zeros(len(kept)), ALPHA, found.protocol.value_error).margin
     lines.append(_line(f"C5, from {OTHERS} other policies", 0, np.array(bounds), truth[:OTHERS]))
     lines.append(_line("the same, without an evaluator", 0, np.full(OTHERS, constant), truth[:OTHERS]))

@@ -91,6 +91,6 @@ def test_the_bootstrap_pairs_seeds():
     assert (low, high) == (1.0, 3.0)
 
 
-def test_scaling():
+def test_a_share_of_what_is_negative_lowers_it_too():
     assert less_a_share({3: 2.0, 4: -2.0}, 0.25) == {3: 1.5, 4: -2.5}
     assert less_a_share(None, 0.5) is None

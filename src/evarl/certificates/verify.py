@@ -7,7 +7,7 @@ import numpy as np
 
 from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Certificate, left_of, load
-from evarl.certificates.conclusions import conclude
+from evarl.certificates.conclusions import conclude, percent
 from evarl.certificates.evidence import Say, gather
 from evarl.certificates.subject import open_subject
 from evarl.errors import EvarlError, FileError, InputError
@@ -72,7 +72,7 @@ def verify_certificate(
         left = left_of([protocol.error, *(other.error for _, other in tests)])
         notes.append(
             f"{protocol.claim} was tested {len(tests) + 1} times for this policy; whoever chooses among the results has a "
-            f"confidence of {100 * left:.4g} %"
+            f"confidence of {percent(left)}"
         )
     if rerun and not changed:
         keep_compiled_programs()

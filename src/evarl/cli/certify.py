@@ -65,6 +65,7 @@ def run(arguments: list[str]) -> int:
     if command.claim == "C5" and not command.from_policies:
         raise InputError("from-policies: is missing; C5 wants runs whose policies it can learn from")
 
+    from evarl.certificates.conclusions import percent
     from evarl.certificates.issue import issue_certificate  # imports JAX
 
     issued = issue_certificate(
@@ -79,7 +80,7 @@ def run(arguments: list[str]) -> int:
     if command.test.json:
         print(json.dumps(record(issued)))
     else:
-        print(f"{conclusion.outcome}, at confidence {100 * issued.certificate.confidence:.4g} %:")
+        print(f"{conclusion.outcome}, at confidence {percent(issued.certificate.confidence)}:")
         print(conclusion.statement)
         if issued.certificate.earlier:
             print(f"  (with {len(issued.certificate.earlier)} earlier tests of this claim, whose levels count)")

@@ -28,6 +28,7 @@ def run(arguments: list[str]) -> int:
     """Parse the arguments, verify and print."""
     command = parse(Verify, arguments, "evarl verify", Verify(tyro.MISSING))
 
+    from evarl.certificates.conclusions import percent
     from evarl.certificates.verify import verify_certificate  # imports JAX
 
     found = verify_certificate(command.certificate, command.run, rerun=not command.files_only)
@@ -42,7 +43,7 @@ def run(arguments: list[str]) -> int:
     conclusion = found.certificate.conclusion
     if found.verified:
         how = "the same rollouts were made again" if not command.files_only else "nothing was rolled out again"
-        print(f"verified ({how}): {conclusion.outcome}, at confidence {100 * found.certificate.confidence:.4g} %")
+        print(f"verified ({how}): {conclusion.outcome}, at confidence {percent(found.certificate.confidence)}")
         print(conclusion.statement)
     else:
         print("NOT verified: nothing is promised any more")

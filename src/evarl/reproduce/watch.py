@@ -11,7 +11,6 @@ from evarl.reproduce.jobs import Job, Store, with_needs
 PLAIN_SECONDS = 30.0
 """Without a terminal, a line is printed this often, and whenever a job ends."""
 
-
 ENOUGH = 0.02
 """Share of the work after which what is left can be estimated."""
 
