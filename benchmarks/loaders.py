@@ -27,8 +27,8 @@ from benchmarks.mutations import (
 )
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.host import HostAssessment
-from evarl.certificates.certificate import Attempt, Certificate, load, load_protocol, save
-from evarl.certificates.ledger import PROTOCOL
+from evarl.certificates import ledger
+from evarl.certificates.certificate import Attempt, Certificate, load, save
 from evarl.certificates.protocol import Calibration
 from evarl.errors import FileError
 from evarl.learning.configuration import TrainConfig, with_settings
@@ -95,7 +95,7 @@ def make_files(folder: Path, marker: Path) -> Run:
 
 def _with_everything(certificate: Certificate) -> Certificate:
     """A certificate in which no field is empty, whatever sense it makes."""
-    policies = (Calibration("../other", 1, {"config.json": "ab" * 32}), Calibration(".", 0, {}))
+    policies = (Calibration(1, {"config.json": "ab" * 32}), Calibration(0, {}))
     protocol = dataclasses.replace(
         certificate.protocol, threshold=-40, value_error=0.01, calibration=policies, candidates=("cd" * 32, "ef" * 32)
     )
@@ -106,7 +106,6 @@ def _with_everything(certificate: Certificate) -> Certificate:
 def kinds_of(folder: Path, run: Run, marker: Path) -> list[Kind]:
     """Every kind, for the files that `make_files` made."""
     path = run.path
-    (protocol,) = (path / "certificates").glob(f"*{PROTOCOL}")
     (checkpoint,) = (path / "checkpoints" / "seeds-0-1").iterdir()
     (log,) = (path / "log" / "seeds-0-1").iterdir()
     policy, evaluator = (path / name / "seed-0.safetensors" for name in ("policy", "evaluator"))
@@ -138,12 +137,17 @@ def kinds_of(folder: Path, run: Run, marker: Path) -> list[Kind]:
         Kind(
             "certificate",
             folder / "certificate.json",
-            load,
+            lambda file: load(file)[0],
             partial(json_damage, seal=_seal_certificate),
             _as_told_certificate,
         ),
-        # its name holds its hash, so no change to it is valid
-        Kind("protocol", protocol, load_protocol, partial(json_damage, seal=_unsealed), lambda found, data: False),
+        Kind(
+            "ledger",
+            path / ledger.FOLDER / ledger.LEDGER,
+            lambda file: ledger.read(file.parent.parent),
+            partial(json_damage, seal=_seal_ledger),
+            _as_told_ledger,
+        ),
         tensors("assessment", path / "assessment.safetensors", load_assessment, _as_told_assessment, _of_another_world),
         tensors("assessment, host", folder / "host.safetensors", load_assessment, _as_told_host, _of_another_world),
         tensors(
@@ -200,10 +204,6 @@ def _configuration(file: Path) -> tuple[TrainConfig, list[list[int]], float]:
 # Checksums made to fit
 
 
-def _unsealed(rng: Rng, data: Any) -> Any:
-    return data
-
-
 def _sealed(rng: Rng, data: Any) -> Any:
     if not isinstance(data, dict):
         return data
@@ -215,6 +215,21 @@ def _seal_certificate(rng: Rng, data: Any) -> Any:
     if isinstance(data, dict) and "protocol" in data and rng.random() < 0.8:
         data["protocol_sha256"] = digest(data["protocol"])
     return _sealed(rng, data)
+
+
+def _seal_ledger(rng: Rng, data: Any) -> Any:
+    """Now and then the chain is made to fit."""
+    if not isinstance(data, list) or rng.random() < 0.2:
+        return data
+    previous = ledger.NOTHING
+    for number, entry in enumerate(data):
+        if isinstance(entry, dict):
+            entry.pop("sha256", None)
+            entry |= {"number": number, "previous": previous}
+            if isinstance(entry.get("protocol"), dict) and rng.random() < 0.8:
+                entry["digest"] = digest(entry["protocol"])
+            entry["sha256"] = previous = digest(entry)
+    return data
 
 
 def _seal_configuration(rng: Rng, data: Any) -> Any:
@@ -288,6 +303,12 @@ def _as_told_certificate(found: Certificate, data: bytes) -> bool:
     json.dumps(told, allow_nan=False, ensure_ascii=False).encode()  # raises where a number is none, or a text
     sealed = told["protocol_sha256"] == digest(told["protocol"])
     return sealed and fits(Certificate, found) and same(_as_json(found), told)
+
+
+def _as_told_ledger(found: list[ledger.Entry], data: bytes) -> bool:
+    told = json.loads(data)
+    sealed = all(entry.pop("sha256") == digest(entry) for entry in told)
+    return sealed and fits(tuple[ledger.Entry, ...], tuple(found)) and same([_as_json(one) for one in found], told)
 
 
 def _as_told_configuration(found: tuple[TrainConfig, list[list[int]], float], data: bytes) -> bool:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evarl.agents.configuration import AgentConfig, PPOConfig
     from evarl.certificates.compare import compare_policies
-    from evarl.certificates.issue import Terms, issue_certificate
-    from evarl.certificates.verify import verify_certificate
+    from evarl.certificates.issue import issue_certificate
+    from evarl.certificates.planning import Terms
+    from evarl.certificates.verify import Reliance, verify_certificate
     from evarl.learning.configuration import TrainConfig
     from evarl.learning.presets import preset
     from evarl.report.evaluation import evaluate
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "AgentConfig": "evarl.agents.configuration",
     "PPOConfig": "evarl.agents.configuration",
+    "Reliance": "evarl.certificates.verify",
     "Run": "evarl.runs.run",
-    "Terms": "evarl.certificates.issue",
+    "Terms": "evarl.certificates.planning",
     "TrainConfig": "evarl.learning.configuration",
     "assess": "evarl.report.examination",
     "compare_policies": "evarl.certificates.compare",
@@ -42,6 +44,7 @@ _HOMES = {
 __all__ = [
     "AgentConfig",
     "PPOConfig",
+    "Reliance",
     "Run",
     "Terms",
     "TrainConfig",

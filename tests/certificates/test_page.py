@@ -6,7 +6,7 @@ from html import unescape
 import numpy as np
 import pytest
 
-from evarl.certificates.certificate import Attempt, Certificate
+from evarl.certificates.certificate import Attempt, Certificate, Place
 from evarl.certificates.conclusions import conclude
 from evarl.certificates.hashes import Code
 from evarl.certificates.page import page
@@ -15,14 +15,15 @@ from tests.reproduce.browser import complaints, installed, requests, started, wi
 
 FILES = {"config.json": "0" * 64, "policy/seed-3.safetensors": "ab" * 32}
 BASE = Protocol("J", "navigation", 50, 0.99, 3, FILES, 0.05, 100, low=0.0, high=1.0, range_from="world")
-OTHERS = tuple(Calibration("../other", seed, FILES) for seed in range(30))
+OTHERS = tuple(Calibration(seed, FILES) for seed in range(30))
 RETURNS = np.random.default_rng(0).beta(8, 2, 100)
 EVIDENCE = {"returns": RETURNS.tolist(), "values": [0.8] * 100, "others": RETURNS[::-1].tolist()}
 CASES = {
     "J": (BASE, ["returns"]),
     "J, threshold": (dataclasses.replace(BASE, threshold=0.5, range_from="user"), ["returns"]),
-    "J, not shown": (dataclasses.replace(BASE, threshold=0.99), ["returns"]),
-    "J, rejected": (dataclasses.replace(BASE, threshold=0.99, sequential=True), ["returns"]),
+    "J, not shown": (dataclasses.replace(BASE, threshold=0.8), ["returns"]),
+    "J, refuted": (dataclasses.replace(BASE, threshold=0.99), ["returns"]),
+    "J, out of budget": (dataclasses.replace(BASE, threshold=0.8, sequential=True), ["returns"]),
     "J, of several": (dataclasses.replace(BASE, threshold=0.5, candidates=("a", "b")), ["returns"]),
     "C2": (
         dataclasses.replace(BASE, claim="C2", delta=0.05, low=None, high=None, range_from=None),
@@ -42,7 +43,8 @@ def certificate(case: str) -> Certificate:
     found = conclude(protocol, evidence)
     kept = {name: tuple(column) for name, column in evidence.items()}
     code, earlier = Code("x", None, {}), (Attempt("0", 0.05),)
-    return Certificate(found, protocol, protocol.hash(), kept, earlier, "2026-01-01", code, {}, page_sha256="")
+    place, when = Place(0, "0" * 64), "2026-01-01"
+    return Certificate(found, protocol, protocol.hash(), kept, earlier, place, when, code, {}, {}, page_sha256="")
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +73,19 @@ def test_it_says_what_is_promised_and_fits_a_phone(driver, tmp_path, case):
     assert not complaints(driver)
 
 
+def test_a_tick_stands_only_where_something_was_asked_and_holds():
+    ticked = {case for case in CASES if "✓" in page(certificate(case), "certificate.json")}
+    assert ticked == {"J, threshold", "J, of several", "C3"}
+
+
 def test_outcomes_are_those_expected():
     outcomes = {case: certificate(case).conclusion.outcome for case in CASES}
     assert outcomes == {
         "J": "bounded",
         "J, threshold": "certified",
         "J, not shown": "not certified",
-        "J, rejected": "rejected",
+        "J, refuted": "refuted",
+        "J, out of budget": "out of budget",
         "J, of several": "certified",
         "C2": "bounded",
         "C3": "certified",

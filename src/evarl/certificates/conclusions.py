@@ -1,5 +1,6 @@
-"""What follows from a protocol and its evidence: plain numbers in, a statement out. NumPy and SciPy only."""
+"""The conclusion of a test: from a protocol and its evidence to a statement. NumPy and SciPy only."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil, floor, log10
@@ -8,35 +9,48 @@ from typing import Literal
 import numpy as np
 
 from evarl import certify
-from evarl.certificates.protocol import Protocol
+from evarl.certificates.protocol import Claim, Protocol
 from evarl.certify import Decision
 from evarl.errors import InputError
 
-Outcome = Literal["certified", "bounded", "not certified", "rejected", "out of budget"]
-"""Certified: what was asked for is shown. Bounded: nothing in particular was asked for, and the bound is given."""
+Outcome = Literal["certified", "bounded", "refuted", "not certified", "out of budget"]
+"""Certified: what was asked for is shown. Bounded: no threshold was asked for; the bound is given. Refuted: the opposite of what
+was asked for is shown. Not certified, out of budget: neither is shown."""
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What may be promised."""
+    """What follows from the evidence."""
 
     outcome: Outcome
     statement: str
-    """One sentence, true with the stated confidence; or that nothing is promised."""
+    """One sentence, true with the stated confidence."""
     confidence: float
     bound: float | None
-    """ℓ of J and C5, the margin of C2 and C3, u of C4; None where nothing is promised."""
+    """Lower bound of J in J and C5, margin of C2 and C3, upper bound of C4; None where nothing is stated."""
+    upper: float | None
+    """Upper bound of J where a threshold was neither shown nor refuted."""
     rollouts: int
     """That were used."""
     numbers: dict[str, float]
-    """More, by name, for those who want to know."""
+    """Further results by name; estimates, not bounds."""
 
 
 def conclude(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
-    """The statement that the evidence allows."""
+    """The statement that the evidence allows; InputError where it is not the evidence that the protocol asks for."""
+    _check_size(protocol, evidence)
     return {"J": _mean_return, "C2": _episode, "C3": _shortfall, "C4": _error, "C5": _new_policy}[protocol.claim](
         protocol, evidence
     )
+
+
+def _check_size(protocol: Protocol, evidence: dict[str, list[float]]) -> None:
+    """Refuse columns that are not as long as the protocol says; a sequential test may be shorter."""
+    lengths = {name: len(column) for name, column in evidence.items() if name != "prediction"}
+    wanted = len(protocol.calibration) if protocol.claim == "C5" else protocol.rollouts
+    shorter = protocol.sequential and len(set(lengths.values())) == 1 and 0 < min(lengths.values()) <= wanted
+    if not lengths or (set(lengths.values()) != {wanted} and not shorter):
+        raise InputError(f"evidence: has columns of length {lengths}; want {wanted} numbers in each")
 
 
 def decide(protocol: Protocol, rows: Iterable[tuple[float, ...]], *, controlled: bool) -> Decision:
@@ -69,41 +83,74 @@ def least_rollouts(protocol: Protocol) -> int | None:
 
 
 def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
-    (low, high), threshold = protocol.range, protocol.threshold
+    """J from returns: a lower bound, or with a threshold X which side of X it is on.
+
+    With a threshold the test is two-sided, each side at level α, and yet false with probability at most α in all: what is
+    stated of J is that it lies in [min(ℓ, X), max(u, X)]. If J ≥ X, that is false only if u < J; if J < X, only if ℓ > J.
+    """
+    returns, threshold = evidence["returns"], protocol.threshold
+    numbers = {"mean of the returns": float(np.mean(returns)), "least return": min(returns)}
+    what = f"mean discounted return J of this policy in {protocol.world}"
+    confidence, count = 1 - protocol.alpha, len(returns)
+    if threshold is None:
+        bound = _lower(protocol, evidence)
+        statement = f"The {what} is at least {below(bound)}."
+        return Conclusion("bounded", statement, confidence, bound, None, count, numbers)
+    outcome, more = _decision(protocol, evidence)
+    numbers |= more
+    if outcome == "certified":
+        statement = f"The {what} is at least {threshold:.15g}."
+        return Conclusion(outcome, statement, confidence, threshold, None, count, numbers)
+    if outcome == "refuted":
+        statement = f"The {what} is below {threshold:.15g}."
+        return Conclusion(outcome, statement, confidence, None, None, count, numbers)
+    if protocol.candidates:  # the level protects what is certified of all candidates, and nothing beside it
+        statement = f"It is not shown that the {what} is at least {threshold:.15g}."
+        return Conclusion("not certified", statement, confidence, None, None, count, numbers)
+    bound, upper = min(_lower(protocol, evidence), threshold), max(_upper(protocol, evidence), threshold)
+    statement = (
+        f"It is neither shown nor refuted that the {what} is at least {threshold:.15g}: it lies between {below(bound)} and "
+        f"{above(upper)}."
+    )
+    return Conclusion(outcome, statement, confidence, bound, upper, count, numbers)
+
+
+def _decision(protocol: Protocol, evidence: dict[str, list[float]]) -> tuple[Outcome, dict[str, float]]:
+    """Whether J ≥ threshold is shown, refuted or neither, and numbers that tell how clearly."""
+    threshold = _threshold(protocol)
+    if not protocol.sequential:
+        shown, refuted = _lower(protocol, evidence) >= threshold, _upper(protocol, evidence) < threshold
+        return ("not certified" if shown == refuted else "certified" if shown else "refuted"), {}
+    columns = [evidence[name] for name in (("returns", "values", "fresh") if "fresh" in evidence else ("returns",))]
+    decision = decide(protocol, zip(*columns, strict=True), controlled="fresh" in evidence)
+    used = protocol.rollouts if decision.outcome == "out of budget" else decision.rollouts
+    if used != len(columns[0]):
+        raise InputError(f"evidence: has {len(columns[0])} returns; want {used}, where this sequential test ends")
+    outcome: Outcome = "refuted" if decision.outcome == "rejected" else decision.outcome
+    return outcome, {"evidence for": decision.e_certified, "evidence against": decision.e_rejected}
+
+
+def _lower(protocol: Protocol, evidence: dict[str, list[float]]) -> float:
+    """ℓ with P(J < ℓ) ≤ α."""
+    low, high = protocol.range
     returns = evidence["returns"]
-    controlled = "fresh" in evidence
-    if controlled:
+    if protocol.two_valued:
+        return certify.two_valued_lower_bound(returns, low, high, protocol.alpha)
+    if "fresh" in evidence:
         fresh = np.asarray(evidence["fresh"])[:, None]
-        bound = certify.mixture_lower_bound(
+        return certify.mixture_lower_bound(
             returns, evidence["values"], fresh, low, high, protocol.alpha, sequential=protocol.sequential
         )
-    else:
-        bound = certify.betting_lower_bound(returns, low, high, protocol.alpha, sequential=protocol.sequential)
-    numbers = {"mean of the returns": float(np.mean(returns)), "least return": min(returns)}
-    outcome: Outcome = "bounded"
-    if protocol.sequential:
-        columns = [evidence[name] for name in (("returns", "values", "fresh") if controlled else ("returns",))]
-        decision = decide(protocol, zip(*columns, strict=True), controlled=controlled)
-        numbers |= {"evidence for": decision.e_certified, "evidence against": decision.e_rejected}
-        outcome = decision.outcome
-        # The test stops at its threshold; the bound of the same wealth, read at that time, cannot say less.
-        bound = max(bound, _threshold(protocol)) if outcome == "certified" else bound
-    elif threshold is not None:
-        outcome = "certified" if bound >= threshold else "not certified"
-    if outcome == "certified" and protocol.candidates:
-        # Testing in order protects the threshold only: with bounds of their own there would be as many promises as candidates.
-        bound = _threshold(protocol)
-    statement = f"The mean discounted return J of this policy in {protocol.world} is at least {below(bound)}."
-    if outcome == "rejected":
-        # One promise for one α: beside this one the lower bound would cost a second.
-        statement = f"The mean discounted return J of this policy in {protocol.world} is below {threshold:g}."
-        return Conclusion(outcome, statement, 1 - protocol.alpha, None, len(returns), numbers)
-    if outcome not in ("certified", "bounded"):
-        if protocol.candidates:
-            statement = f"Not shown that the mean discounted return J is at least {threshold:g}."
-            return Conclusion(outcome, statement, 1 - protocol.alpha, None, len(returns), numbers)
-        statement = f"Not shown that J is at least {threshold:g}; what is shown is that it is at least {below(bound)}."
-    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, len(returns), numbers)
+    return certify.betting_lower_bound(returns, low, high, protocol.alpha, sequential=protocol.sequential)
+
+
+def _upper(protocol: Protocol, evidence: dict[str, list[float]]) -> float:
+    """The u with P(J > u) ≤ α: the lower bound of the mirrored returns, mirrored back."""
+    low, high = protocol.range
+    if protocol.two_valued:
+        return certify.two_valued_upper_bound(evidence["returns"], low, high, protocol.alpha)
+    mirrored = {name: [-number for number in column] for name, column in evidence.items()}
+    return -_lower(dataclasses.replace(protocol, low=-high, high=-low), mirrored)
 
 
 def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
@@ -112,12 +159,12 @@ def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion
     margin = f"+ {below(found.margin)}" if found.margin > 0 else f"− {above(-found.margin)}"
     typical = float(np.mean(found.at(evidence["values"])))
     statement = (
-        f"A new episode in {protocol.world} returns at least V̂(s) {margin}, which is {below(typical)} on average over start "
-        f"states, with probability {percent(1 - protocol.alpha)} or more."
+        f"Of new episodes of this policy in {protocol.world}, a share of at least {percent(1 - protocol.alpha)} returns "
+        f"V̂(s) {margin} or more (on average over start states, {below(typical)} or more)."
     )
     numbers = {"mean of L over start states": typical, "rank of the residual": float(found.index)}
     numbers |= {"mean of the returns": float(np.mean(evidence["returns"]))}
-    return Conclusion("bounded", statement, 1 - protocol.delta, found.margin, found.rollouts, numbers)
+    return Conclusion("bounded", statement, 1 - protocol.delta, found.margin, None, found.rollouts, numbers)
 
 
 def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
@@ -128,7 +175,7 @@ def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusi
     numbers = {"mean of the returns": float(np.mean(returns)), "mean of V̂": float(np.mean(values))}
     if found.margin is None or found.bound is None:
         statement = f"Not shown for any margin that V̂(s) less it overstates by at most {protocol.epsilon:g} on average."
-        return Conclusion("not certified", statement, 1 - protocol.alpha, None, len(returns), numbers)
+        return Conclusion("not certified", statement, 1 - protocol.alpha, None, None, len(returns), numbers)
     statement = (
         f"L(s) = V̂(s) − {above(found.margin)} overstates the value of a start state in {protocol.world} by at most "
         f"{protocol.epsilon:g} on average: E[(L(s) − V(s))₊] ≤ {protocol.epsilon:g}."
@@ -137,7 +184,7 @@ def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusi
         "mean of L over start states": float(np.mean(found.at(values))),
         "bound of the mean shortfall": found.bound,
     }
-    return Conclusion("certified", statement, 1 - protocol.alpha, found.margin, len(returns), numbers)
+    return Conclusion("certified", statement, 1 - protocol.alpha, found.margin, None, len(returns), numbers)
 
 
 def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
@@ -154,7 +201,7 @@ def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
         else f"Not shown that the evaluator's root mean squared error is at most {protocol.epsilon:g}; shown is {above(bound)}."
     )
     numbers = {"estimate of the mean squared error": float(products.mean())}
-    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, 2 * len(returns), numbers)
+    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 2 * len(returns), numbers)
 
 
 def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
@@ -173,7 +220,7 @@ def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclus
         else f"Not shown that J is at least {protocol.threshold:g}; what is shown without deploying it is {below(bound)}."
     )
     numbers = {"prediction": prediction, "margin": found.margin, "rank of the residual": float(found.index)}
-    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, 0, numbers)
+    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 0, numbers)
 
 
 def below(number: float) -> str:
@@ -208,5 +255,19 @@ def _threshold(protocol: Protocol) -> float:
 
 
 def percent(share: float) -> str:
-    """As it is said in words."""
-    return f"{100 * share:.4g} %"
+    """A share in per cent, rounded down; only 1 is 100 %.
+
+    >>> percent(0.95), percent(0.9), percent(0.949999), percent(1 - 1e-9), percent(1.0)
+    ('95 %', '90 %', '94.99 %', '99.9999999 %', '100 %')
+    """
+    digits = 2 if share >= 1 else max(2, ceil(-log10(1 - share) - 1e-6) - 2)
+    scale = 10**digits
+    return f"{floor(100 * share * scale + 1e-3) / scale:.{digits}f}".rstrip("0").rstrip(".") + " %"
+
+
+def weaker(stated: Conclusion, fresh: Conclusion, claim: Claim) -> Conclusion:
+    """What two tests of a claim both show; never more than the fresh one does."""
+    if stated.bound is None or fresh.bound is None or stated.outcome not in ("certified", "bounded"):
+        return fresh
+    lower_is_weaker = claim in ("J", "C2", "C5")
+    return stated if (stated.bound <= fresh.bound) == lower_is_weaker else fresh

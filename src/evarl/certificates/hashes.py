@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 
 import evarl
-from evarl.errors import FileError
 from evarl.runs.provenance import commit, versions
+from evarl.storage.files import hash_regular
+
+LONGEST = 2**30
+"""Bytes; maximum accepted size of a file that a certificate binds, or of its page."""
 
 
 def of_file(path: Path) -> str:
     """SHA-256 of its bytes."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except FileNotFoundError as error:
-        raise FileError(f"{path}: no such file") from error
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return hash_regular(path, LONGEST)
+
+
+def of_bytes(data: bytes) -> str:
+    """SHA-256."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def of_data(data: Any) -> str:

@@ -1,60 +1,229 @@
-"""Which tests were begun: a protocol is written into the run before its first rollout, and stays there.
+"""The ledger of a run: which tests were begun, in a chain of hashes that shows deletions and reordering.
 
-Trying until a test passes is no test. A second test of the same claim about the same policy is refused, unless it is asked
-for in so many words; then the certificate counts the levels of all of them.
+Trying until a test passes is no test. Every protocol is registered here before its first rollout; a second test of the same claim
+about the same policy is refused unless it is asked for explicitly, and then the certificate counts the levels of all tests.
+
+`certificates/ledger.json` is a list of entries. Each holds the SHA-256 of the one before it, so whoever knows the
+SHA-256 of some entry (the *head* at that time) can tell that nothing before it was deleted, changed or reordered since. Somebody
+who replaces the whole ledger is caught only by a head that was published before.
 """
 
+import dataclasses
+import datetime
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from evarl.certificates.certificate import Attempt, Certificate, load, load_protocol
-from evarl.certificates.protocol import Protocol
+from evarl.certificates import hashes
+from evarl.certificates.certificate import Attempt, Place
+from evarl.certificates.protocol import LARGEST_LEVEL, Protocol
 from evarl.errors import FileError, InputError
 from evarl.storage.files import write_bytes
+from evarl.storage.plain import as_declared, read_json
 
 FOLDER = "certificates"
-PROTOCOL, CERTIFICATE = ".protocol.json", ".json"
+LEDGER = "ledger.json"
+NOTHING = "0" * 64
+"""What the first entry has in place of the SHA-256 of the one before it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A test that was begun, a comparison that was begun, or a certificate that was issued."""
+
+    number: int
+    previous: str
+    """SHA-256 of the entry before."""
+    time: str
+    kind: Literal["test", "comparison", "certificate"]
+    digest: str
+    """SHA-256 of the protocol of the test, of the comparison, or of the certificate."""
+    error: float = 0.0
+    """Of a test or a comparison: the probability that it concludes what is false."""
+    protocol: Protocol | None = None
+    """Of a test."""
+    candidates: tuple[str, ...] = ()
+    """Of a comparison: SHA-256 of the policies."""
+    earlier: tuple[Attempt, ...] = ()
+    """Of a comparison: earlier ones, in any candidate's run, that share a candidate with it."""
+
+    def hash(self) -> str:
+        """SHA-256 of all fields."""
+        return hashes.of_data(json.loads(json.dumps(dataclasses.asdict(self))))
 
 
 def path_of(run: Path, protocol: Protocol) -> Path:
     """Where the certificate of a protocol goes."""
-    return run / FOLDER / f"{protocol.claim}-seed-{protocol.seed}-{protocol.hash()[:12]}{CERTIFICATE}"
+    return run / FOLDER / f"{protocol.claim}-seed-{protocol.seed}-{protocol.hash()[:12]}.json"
 
 
-def protocol_path(run: Path, protocol: Protocol) -> Path:
-    """Where the protocol itself is."""
-    certificate = path_of(run, protocol)
-    return certificate.with_name(certificate.name.removesuffix(CERTIFICATE) + PROTOCOL)
+def read(run: Path) -> list[Entry]:
+    """All entries, oldest first; FileError where the chain is broken."""
+    file, entries, previous = run / FOLDER / LEDGER, [], NOTHING
+    if not os.path.lexists(file):
+        return []
+    data = read_json(file)
+    if not isinstance(data, list):
+        raise FileError(f"{file}: is not a ledger; want a list of entries")
+    for number, one in enumerate(data):
+        where = f"{file}, entry {number}"
+        stated = one.pop("sha256", None) if isinstance(one, dict) else None
+        entry = as_declared(Entry, one, where)
+        if entry.number != number or entry.previous != previous or entry.hash() != stated:
+            raise FileError(f"{where}: the chain is broken; entries were changed, deleted or put in another order")
+        _check_entry(entry, where)
+        entries.append(entry)
+        previous = stated
+    return entries
 
 
-def others(run: Path, protocol: Protocol) -> list[tuple[Path, Protocol]]:
-    """Other tests of the same claim about the same policy that were begun."""
-    own = protocol_path(run, protocol)
-    found = [(path, load_protocol(path)) for path in sorted((run / FOLDER).glob(f"*{PROTOCOL}")) if path != own]
-    subject = protocol.claim, protocol.policy
-    return [(path, other) for path, other in found if (other.claim, other.policy) == subject]
+def _check_entry(entry: Entry, where: str) -> None:
+    """Refuse what `_append` never writes, though the chain may fit: a level of 0 or less would raise a confidence."""
+    if entry.kind == "certificate":
+        return
+    errors = [entry.error, *(one.error for one in entry.earlier)]
+    if entry.kind == "test":
+        protocol = entry.protocol
+        if protocol is None or (protocol.hash(), protocol.error) != (entry.digest, entry.error):
+            raise FileError(f"{where}: is not what its protocol says")
+    elif not entry.candidates:
+        raise FileError(f"{where}: is a comparison without candidates")
+    if any(not 0 < error <= LARGEST_LEVEL for error in errors):
+        raise FileError(f"{where}: has a level outside of what is allowed; want above 0 and at most {LARGEST_LEVEL}")
 
 
-def register(run: Path, protocol: Protocol, again: bool) -> tuple[Attempt, ...]:
-    """Write the protocol down before anything is rolled out; gives the tests that were begun before this one."""
-    earlier, file = others(run, protocol), protocol_path(run, protocol)
-    if earlier and not again:
-        path, other = earlier[-1]
-        raise InputError(
-            f"{protocol.claim} has been tested for this policy before ({path}), at level {other.error:g}; its result stands. "
-            "Rollouts for a claim are used once: with --again there are new ones, and the levels of all tests add up"
-        )
-    if not file.exists():
-        write_bytes(file, (json.dumps(protocol.to_dict(), indent=1) + "\n").encode())
-    return tuple(Attempt(other.hash(), other.error) for _, other in earlier)
+def head(entries: list[Entry]) -> str:
+    """SHA-256 of the newest entry, which stands for all before it."""
+    return entries[-1].hash() if entries else NOTHING
 
 
-def issued(run: Path, protocol: Protocol) -> Certificate | None:
-    """The certificate that this very protocol has led to, if it has."""
-    path = path_of(run, protocol)
-    if not path.exists():
-        return None
-    found = load(path)
-    if found.protocol != protocol:
-        raise FileError(f"{path}: is for another protocol; move it away")
-    return found
+def find(entries: list[Entry], protocol: Protocol) -> Entry | None:
+    """The entry that registered a test."""
+    digest = protocol.hash()
+    return next((entry for entry in entries if entry.kind == "test" and entry.digest == digest), None)
+
+
+def place(entry: Entry) -> Place:
+    """An entry as certificates refer to it."""
+    return Place(entry.number, entry.hash())
+
+
+def earlier_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ...]:
+    """What was begun before a test and counts against it; all of the ledger if the test is not registered yet.
+
+    These are tests of the same claim about the same policy. A comparison counts once, if this policy's turn came in it. A test
+    that is part of a comparison also counts earlier comparisons that share any candidate: whoever drops a candidate that has
+    failed and compares the others again has tried twice.
+    """
+    own = find(entries, protocol)
+    before = entries if own is None else entries[: own.number]
+    found = {one.digest: one for one in all_tests(before, protocol)}
+    found.pop(protocol.comparison, None)
+    for entry in _comparisons(before, {protocol.comparison}):
+        found |= {one.digest: one for one in entry.earlier}
+    return tuple(found.values())
+
+
+def all_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ...]:
+    """Every test of this claim about this policy that was begun, whenever; tests within one comparison count once."""
+    same = [
+        e for e in entries if e.protocol and (e.protocol.claim, e.protocol.policy) == (protocol.claim, protocol.policy)
+    ]
+    return tuple({one.digest: one for one in (_attempt(entry) for entry in same)}.values())
+
+
+def _attempt(entry: Entry) -> Attempt:
+    """A test as later ones count it."""
+    digest = entry.protocol.comparison if entry.protocol else ""
+    return Attempt(digest or entry.digest, entry.error)
+
+
+def register(run: Path, protocol: Protocol, again: bool) -> tuple[Entry, tuple[Attempt, ...]]:
+    """Enter a test before anything is rolled out; gives its entry and the earlier tests that count."""
+    with locked([run]):
+        entries = read(run)
+        earlier = earlier_tests(entries, protocol)
+        if (own := find(entries, protocol)) is not None:
+            return own, earlier
+        if earlier and not again and not protocol.candidates:  # a comparison asks for all its candidates at once
+            file, level = run / FOLDER / LEDGER, earlier[-1].error
+            raise InputError(
+                f"{protocol.claim} has been tested for this policy before ({file}), at level {level:g}; its result stands."
+                " With --again there are new rollouts, and the levels of all tests add up"
+            )
+        return _append(run, entries, "test", protocol.hash(), error=protocol.error, protocol=protocol), earlier
+
+
+def register_comparison(tests: list[tuple[Path, Protocol]], again: bool) -> None:
+    """Enter a comparison in the ledgers of all its candidates' runs, whether or not their turn will come."""
+    first = tests[0][1]
+    digest, candidates = first.comparison, first.candidates
+    with locked([run for run, _ in tests]):
+        ledgers = {run: read(run) for run, _ in tests}
+        missing = [run for run, entries in ledgers.items() if not _comparisons(entries, {digest})]
+        if not missing:  # it was interrupted, and goes on
+            return
+        shared = {
+            entry.digest: Attempt(entry.digest, entry.error)
+            for entries in ledgers.values()
+            for entry in entries
+            if entry.kind == "comparison" and entry.digest != digest and set(entry.candidates) & set(candidates)
+        }
+        if not again and (shared or any(earlier_tests(ledgers[run], protocol) for run, protocol in tests)):
+            raise InputError(
+                "runs: some of these policies have been tested or compared before; the results stand. With --again there are "
+                "new rollouts, and the levels of all tests add up"
+            )
+        for run in missing:
+            earlier = tuple(shared.values())
+            _append(run, ledgers[run], "comparison", digest, first.error, candidates=candidates, earlier=earlier)
+
+
+def enter_certificate(run: Path, digest: str) -> None:
+    """Enter the SHA-256 of a certificate that is about to be written."""
+    with locked([run]):
+        _append(run, read(run), "certificate", digest)
+
+
+def _comparisons(entries: list[Entry], digests: set[str]) -> list[Entry]:
+    return [entry for entry in entries if entry.kind == "comparison" and entry.digest in digests]
+
+
+@contextmanager
+def locked(runs: list[Path]) -> Iterator[None]:
+    """Keep other processes from registering in these runs at the same time."""
+    with ExitStack() as stack:
+        for run in sorted(set(runs)):
+            folder = run / FOLDER
+            try:
+                folder.mkdir(exist_ok=True)
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            except OSError as error:
+                raise FileError(f"{folder}: cannot be opened as a folder ({error.strerror or error})") from error
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+def _append(
+    run: Path,
+    entries: list[Entry],
+    kind: Literal["test", "comparison", "certificate"],
+    digest: str,
+    error: float = 0.0,
+    protocol: Protocol | None = None,
+    candidates: tuple[str, ...] = (),
+    earlier: tuple[Attempt, ...] = (),
+) -> Entry:
+    """The new entry; the file is replaced as a whole, so that none is ever half-written."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    entry = Entry(len(entries), head(entries), now, kind, digest, error, protocol, candidates, earlier)
+    entries.append(entry)
+    data = [dataclasses.asdict(one) | {"sha256": one.hash()} for one in entries]
+    write_bytes(run / FOLDER / LEDGER, (json.dumps(data, indent=1) + "\n").encode())
+    return entry

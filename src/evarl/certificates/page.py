@@ -14,10 +14,10 @@ from evarl.report.drawing import COLOURS, rendered
 
 BADGES = {
     "certified": ("holds", "✓"),
-    "bounded": ("holds", "✓"),
+    "bounded": ("neutral", ""),  # nothing was asked for that could hold or not
     "not certified": ("undecided", "?"),
     "out of budget": ("undecided", "?"),
-    "rejected": ("does-not-hold", "✕"),
+    "refuted": ("does-not-hold", "✕"),
 }
 
 
@@ -36,12 +36,16 @@ def page(certificate: Certificate, name: str) -> str:
         f'<header><p class="eyebrow">{_title(certificate)} the policy of seed {protocol.seed} '
         f"<code>{protocol.policy[:12]}</code></p>"
         f"<h1>{escape(conclusion.statement)}</h1>"
-        f'<p class="summary"><span class="badge {kind}"><span aria-hidden="true">{symbol}</span> {conclusion.outcome}</span> '
+        f'<p class="summary"><span class="badge {kind}">{_symbol(symbol)}{conclusion.outcome}</span> '
         f"at confidence {percent(certificate.confidence)}, from {_effort(protocol, conclusion.rollouts)}.</p></header><main>"
         + "".join(f"<section><h2>{title}</h2>{inside}</section>" for title, inside in sections.items() if inside)
         + "</main>"
     )
     return document(f"{protocol.claim}: {conclusion.outcome}", body)
+
+
+def _symbol(symbol: str) -> str:
+    return f'<span aria-hidden="true">{symbol}</span> ' if symbol else ""
 
 
 def _title(certificate: Certificate) -> str:
@@ -61,15 +65,15 @@ def _meaning(certificate: Certificate) -> str:
     seen = certificate.evidence.get("returns", ())
     least = f" The least of the {len(seen):,} that were seen is {min(seen):.4g}." if seen else ""
     parts = [
-        f"Of statements that are made in this way, 1 in {1 / protocol.error:.3g} at most is false on average. This holds however "
-        "many rollouts there are and whatever the distribution of returns; no normal distribution is assumed. Several "
-        "certificates for one policy are not all right at once with this confidence.",
+        f"At most 1 in {1 / protocol.error:.3g} statements that are made in this way are false. This holds for any number of "
+        "rollouts and any distribution of returns; no normal distribution is assumed. It does not hold for several certificates "
+        "at once: their probabilities of error add up.",
         {
-            "J": "J is what an episode returns on average, later rewards discounted by "
+            "J": "J is the mean return of an episode, later rewards discounted by "
             f"{protocol.discount:g} per step. Single episodes return less, and some may return much less.{least}",
-            "C2": f"There are two numbers. Of new episodes, {percent(1 - protocol.alpha)} or more return what is stated, "
-            "averaged over start states as they occur in deployment; it is no promise for each of them. That this is so is "
-            f"itself said with a confidence of {percent(conclusion.confidence)}.{least}",
+            "C2": f"There are two levels. α = {protocol.alpha:g} is the share of new episodes that may return less than stated, "
+            "averaged over start states as they occur in deployment; it is no statement about each start state. "
+            f"δ = {protocol.delta or 0:g} is the probability that the true share is larger than α.{least}",
             "C3": "V̂ is what the evaluator predicts from the policy's assessment. L is lower by a margin. It may still be too "
             "high for some start states, by no more than is stated on average over all of them.",
             "C4": "The error is that of the evaluator's predictions against the true values of start states, without the noise "
@@ -78,18 +82,25 @@ def _meaning(certificate: Certificate) -> str:
             "together, for policies that are trained in the same way.",
         }[protocol.claim],
     ]
-    if conclusion.outcome == "certified" and protocol.threshold is not None:
-        parts.append(f"What was asked for was {protocol.threshold:g}; it is reached.")
-    if conclusion.outcome == "rejected":
-        parts.append("What was asked for is false, with the confidence stated above.")
-    elif conclusion.outcome not in ("certified", "bounded"):
-        parts.append("What was asked for was not shown. That is no evidence against the policy.")
+    parts += _answer(certificate)
     if certificate.earlier:
         parts.append(
             f"This claim about this policy was tested {len(certificate.earlier)} times before. The confidence stated here is "
             f"that all of these tests are right; of this one alone it would be {percent(conclusion.confidence)}."
         )
     return "\n\n".join(parts)
+
+
+def _answer(certificate: Certificate) -> list[str]:
+    """What became of what was asked for."""
+    protocol, outcome = certificate.protocol, certificate.conclusion.outcome
+    if outcome == "certified" and protocol.threshold is not None:
+        return [f"What was asked for was {protocol.threshold:g}; it is reached."]
+    if outcome == "refuted":
+        return ["What was asked for is false, with the confidence stated above."]
+    if outcome in ("not certified", "out of budget"):
+        return ["What was asked for is neither shown nor refuted: these rollouts are compatible with both."]
+    return []
 
 
 def _assumptions(protocol: Protocol) -> list[str]:
@@ -99,7 +110,12 @@ def _assumptions(protocol: Protocol) -> list[str]:
         "Rollouts are independent. Each was followed to its own end, and all that were begun are counted.",
         f"Policy, evaluator, assessment, level, range and {_effort_rule(protocol)} were fixed, and written down, before the "
         "first rollout. The random numbers follow from what was written down; other ones are another test, and are counted.",
+        _luck(protocol),
     ]
+    if protocol.two_valued:
+        said.append(
+            "Every return is one of the two ends of the range, on the word of whoever asked for this certificate."
+        )
     if protocol.range_from is not None:
         whose = {
             "world": "by the rules of the world",
@@ -120,6 +136,19 @@ def _assumptions(protocol: Protocol) -> list[str]:
     return said
 
 
+def _luck(protocol: Protocol) -> str:
+    """Who could have chosen the random numbers."""
+    if protocol.nonce:
+        return (
+            f"The random numbers follow from the nonce {protocol.nonce!r} too. If you chose it after the policy was fixed, "
+            "nobody could choose them; otherwise verify with fresh rollouts."
+        )
+    return (
+        "There is no nonce, so the issuer could have tried out protocols until one was lucky. `evarl verify` makes fresh "
+        "rollouts for that reason; rely on what it says, not on this page alone."
+    )
+
+
 def _effort_rule(protocol: Protocol) -> str:
     return (
         f"the rule when to stop (at {protocol.rollouts:,} at the latest)"
@@ -133,7 +162,8 @@ def _voids(certificate: Certificate) -> list[str]:
     return [
         f"Any change to {names}: `evarl verify` compares every byte and names what has changed.",
         "Another world, horizon, or distribution of start states than those stated here.",
-        "Tests of this policy whose results were thrown away because they were not liked.",
+        "Tests of this policy that were deleted from the ledger together with their results; a published head of the ledger "
+        "shows that there are none.",
     ]
 
 
@@ -146,11 +176,13 @@ def _binding(certificate: Certificate, name: str) -> dict[str, Any]:
         "command": f"evarl verify {name}",
         "issued": certificate.issued,
         "protocol SHA-256": certificate.protocol_sha256,
+        "ledger": dataclasses.asdict(certificate.ledger),
         "result": conclusion.numbers | ({} if conclusion.bound is None else {"bound": conclusion.bound}),
         "files, SHA-256": protocol.files,
         "protocol": plain,
         "code": dataclasses.asdict(certificate.code),
         "machine": certificate.machine,
+        "platform": certificate.platform,
     }
 
 
@@ -177,11 +209,16 @@ def _figure(certificate: Certificate) -> str:
         )
         caption += "and no part of the bound."
     else:
-        seen, caption = evidence["returns"], "Returns of the episodes, and what is shown of their mean."
+        seen, caption = evidence["returns"], "Returns of the episodes, and what is shown of their mean J."
         lines = {"mean": float(seen.mean())} | ({} if bound is None else {"J is at least": bound})
+        if certificate.conclusion.upper is not None:
+            lines["J is at most"] = certificate.conclusion.upper
         if protocol.threshold is not None:
             lines["threshold"] = protocol.threshold
-    _, svg = rendered("returns", (7.2, 3.1), lambda figure: _draw(figure, seen, label, lines))
+        caption += " Below: the same within all returns that are possible."
+    shown = protocol.range if protocol.claim == "J" else None
+    size = (7.2, 3.1 if shown is None else 4.0)
+    _, svg = rendered("returns", size, lambda figure: _draw(figure, seen, label, lines, shown))
     source = data_address("image/svg+xml", svg)
     return (
         f'<figure><div class="card"><img src="{source}" alt="{escape(caption)}"></div>'
@@ -189,14 +226,29 @@ def _figure(certificate: Certificate) -> str:
     )
 
 
-def _draw(figure: Any, seen: np.ndarray, label: str, lines: dict[str, float]) -> None:
-    panel = figure.subplots()
+STYLES = {"mean": (COLOURS[6], ":"), "threshold": (COLOURS[1], "--"), "J is at most": (COLOURS[2], "-")}
+
+
+def _draw(
+    figure: Any, seen: np.ndarray, label: str, lines: dict[str, float], shown: tuple[float, float] | None
+) -> None:
+    """A histogram with lines, and under it the same lines within the range of possible returns."""
+    if shown is None:
+        panel, whole = figure.subplots(), None
+    else:
+        panel, whole = figure.subplots(2, 1, height_ratios=(5, 1))
     panel.hist(seen, bins=min(60, max(8, int(len(seen) ** 0.5))), color=COLOURS[5], edgecolor="white", linewidth=0.5)
-    styles = {"mean": (COLOURS[6], ":"), "threshold": (COLOURS[1], "--")}
     for name, place in lines.items():
-        colour, style = styles.get(name, (COLOURS[0], "-"))
+        colour, style = STYLES.get(name, (COLOURS[0], "-"))
         panel.axvline(place, color=colour, linestyle=style, linewidth=2, label=f"{name} {place:.4g}")
+        if whole is not None:
+            whole.axvline(place, color=colour, linestyle=style, linewidth=2)
     if lines:
         panel.legend(frameon=False)
     panel.set_xlabel(label)
     panel.set_ylabel("number")
+    if whole is not None and shown is not None:
+        whole.axvspan(float(seen.min()), float(seen.max()), color=COLOURS[5], alpha=0.5, linewidth=0)
+        whole.set_xlim(*shown)
+        whole.set_yticks([])
+        whole.set_xlabel(f"all possible returns, {shown[0]:.6g} to {shown[1]:.6g}; shaded: those that were seen")

@@ -1,7 +1,8 @@
-"""Everything that is fixed before the first rollout. Its hash is the seed of all that is random afterwards.
+"""The protocol of a test: everything that is fixed before the first rollout. Its hash seeds all random numbers of the test.
 
-So nobody can choose among rollouts: whoever changes anything, if only the level, gets others. And whoever has the protocol
-can make the same rollouts again.
+Whoever has the protocol can make the same rollouts again. Whoever issues it could try out protocols until one is lucky, unless
+it contains a nonce that somebody else chose after the policy was fixed; `evarl verify` therefore makes fresh rollouts of its own
+for a certificate without one.
 """
 
 import dataclasses
@@ -16,6 +17,9 @@ from evarl.errors import InputError
 
 Claim = Literal["J", "C2", "C3", "C4", "C5"]
 
+LARGEST_LEVEL = 0.5
+"""A statement that is more likely false than true is no certificate."""
+
 
 def policy_name(seed: int) -> str:
     """The file of a seed's final policy within its run."""
@@ -24,13 +28,11 @@ def policy_name(seed: int) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """One of the policies that C5 learns from."""
+    """One of the policies that C5 learns from. Where its run lies is no part of the protocol: verifiers say that themselves."""
 
-    run: str
-    """Its directory, as seen from that of the run that the certificate is for."""
     seed: int
     files: dict[str, str]
-    """Their SHA-256 by name within the run."""
+    """SHA-256 by name within its run."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Protocol:
     sequential: bool = False
     threshold: float | None = None
     delta: float | None = None
-    """Of C2: what is left of certainty that the share 1 − alpha is reached."""
+    """Of C2: probability that fewer than the share 1 − alpha of episodes reach the bound."""
     epsilon: float | None = None
     """Of C3 and C4: the error that is allowed."""
     low: float | None = None
@@ -67,6 +69,10 @@ class Protocol:
     calibration: tuple[Calibration, ...] = ()
     candidates: tuple[str, ...] = ()
     """In a comparison: SHA-256 of the policies in the order in which they are tested."""
+    nonce: str = ""
+    """Text chosen by somebody other than the issuer, after the policy was fixed; empty if there is none."""
+    two_valued: bool = False
+    """Whether every return is either `low` or `high` by the rules of the task; J only."""
 
     @property
     def range(self) -> tuple[float, float]:
@@ -79,6 +85,12 @@ class Protocol:
     def policy(self) -> str:
         """SHA-256 of the policy that is tested; empty where somebody has forged a protocol without one."""
         return self.files.get(policy_name(self.seed), "")
+
+    @property
+    def comparison(self) -> str:
+        """SHA-256 of the comparison that this test is part of, the same for all its candidates; empty outside of one."""
+        shared = [self.candidates, self.threshold, self.alpha, self.rollouts, self.sequential, self.nonce]
+        return hashes.of_data(shared) if self.candidates else ""
 
     @property
     def error(self) -> float:
@@ -94,5 +106,5 @@ class Protocol:
         return hashes.of_data(self.to_dict())
 
     def key(self) -> np.ndarray:
-        """The key of all that is random."""
+        """The key of all random numbers, in JAX's old style."""
         return hashes.random_key(self.hash())

@@ -27,6 +27,11 @@ Predict = Callable[[object], Float[np.ndarray, " Q"]]
 _returns = jax.jit(rollout_returns, static_argnames=("world", "discount"))
 
 
+def file_names(seed: int) -> tuple[str, ...]:
+    """What makes a policy and its prediction, within its run; the last two where there is an evaluator."""
+    return ("config.json", policy_name(seed), ASSESSMENT, f"evaluator/seed-{seed}.safetensors")
+
+
 class Rollouts(NamedTuple):
     """Whole episodes, in the order in which they began."""
 
@@ -59,9 +64,7 @@ class Subject:
 
     def files(self) -> dict[str, str]:
         """SHA-256 of what makes the policy and its prediction, by name within the run."""
-        names = ["config.json", policy_name(self.seed)]
-        if self.has_evaluator:
-            names += [ASSESSMENT, f"evaluator/seed-{self.seed}.safetensors"]
+        names = file_names(self.seed)[: None if self.has_evaluator else 2]
         for name in names:
             if not (self.run.path / name).exists():
                 raise FileError(f"{self.run.path}: has no {name}; finish the run with --resume")

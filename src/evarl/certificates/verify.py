@@ -1,84 +1,120 @@
-"""Check a certificate: that it is what was issued, that what it binds is unchanged, and that the rollouts give it again."""
+"""Verify a certificate: derive again what it states, and make rollouts that its issuer could not choose."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from evarl.certificates import hashes, ledger
-from evarl.certificates.certificate import Certificate, left_of, load
-from evarl.certificates.conclusions import conclude, percent
-from evarl.certificates.evidence import Say, gather
+from evarl.certificates import ledger, signing
+from evarl.certificates.certificate import Certificate, joint_confidence, load
+from evarl.certificates.checks import Changes, check, derive_test, file_changes
+from evarl.certificates.conclusions import Conclusion, percent
+from evarl.certificates.evidence import PolicyTest, Say
+from evarl.certificates.planning import calibration_of, run_directory
+from evarl.certificates.protocol import Protocol
+from evarl.certificates.replay import fresh_key, fresh_rollouts, obstacles, same_rollouts
+from evarl.certificates.signing import Signature
 from evarl.certificates.subject import open_subject
-from evarl.errors import EvarlError, FileError, InputError
+from evarl.errors import EvarlError, InputError
 from evarl.runs.machine import keep_compiled_programs
-from evarl.runs.provenance import machine
+from evarl.runs.run import Run
 
-ROUNDING = 1e-5
-"""Another processor or another version may round otherwise; closer than this, relative to the range of returns, is the same."""
+
+@dataclass(frozen=True)
+class Reliance:
+    """What a verifier knows from elsewhere than the certificate."""
+
+    nonce: str | None = None
+    """Text that the verifier gave to the issuer after the policy was fixed."""
+    key: str | Path | None = None
+    """PEM file with the issuer's public key."""
+    head: str | None = None
+    """SHA-256 of a ledger entry that was published before."""
+    from_policies: Sequence[str | Path] = ()
+    """Runs of the calibration policies of C5."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found."""
+    """The result of verifying a certificate."""
 
     path: Path
     certificate: Certificate
-    changed: dict[str, str]
-    """What differs from what the certificate binds, by name, and how."""
-    notes: list[str]
+    signature: Signature | None
+    changed: Changes
+    """What is not as it should be, by name, and how."""
+    conclusion: Conclusion
+    """What stands if nothing has changed: no more than what rollouts of the verifier's own show, where there were any."""
+    made: list[str] = field(default_factory=list)
+    """Which rollouts were made: "same", "fresh"."""
+    notes: list[str] = field(default_factory=list)
     """What differs without voiding the certificate."""
 
     @property
     def verified(self) -> bool:
-        """Whether everything was found as it was certified."""
+        """Whether everything was found as it should be."""
         return not self.changed
 
 
 def verify_certificate(
-    path: str | Path, run: str | Path | None = None, *, rerun: bool = True, say: Say = lambda line: None
+    path: str | Path,
+    run: str | Path | None = None,
+    reliance: Reliance | None = None,
+    *,
+    rerun: bool = True,
+    key: np.ndarray | None = None,
+    say: Say = lambda line: None,
 ) -> Verification:
-    """Check a certificate against its run, which is the one it lies in unless another directory is given.
+    """Verify a certificate against its run.
 
-    Without `rerun` only files, checksums and the conclusion are checked, and nothing is rolled out.
+    Protocol, conclusion, confidence and page are derived again and compared. Then rollouts are made. On the platform of the
+    issuer they are made again and must be equal to the last bit. On any other platform, and wherever the verifier cannot name
+    the nonce that the random numbers follow from, fresh ones are made, and what stands is what both show.
+
+    Args:
+        path: the certificate.
+        run: its run; by default the one it lies in.
+        reliance: what the verifier knows: nonce, public key, head of the ledger, runs of calibration policies.
+        rerun: without it nothing is rolled out, and the issuer's numbers are believed.
+        key: of the fresh rollouts, in JAX's old style; drawn from the operating system unless given.
+        say: told about progress.
     """
-    path = Path(path)
-    certificate = load(path)
-    protocol = certificate.protocol
-    changed, notes = {}, []
-    folder = Path(run) if run is not None else _run_of(path)
-    bound = {name: (folder / name, digest) for name, digest in protocol.files.items()}
-    for one in protocol.calibration:
-        bound |= {f"{one.run}: {name}": (folder / one.run / name, digest) for name, digest in one.files.items()}
-    for name, (file, digest) in bound.items():
-        try:
-            if hashes.of_file(file) != digest:
-                changed[name] = "has been changed since the certificate was issued"
-        except FileError as error:
-            changed[name] = str(error).removeprefix(f"{file}: ")
-    evidence = {name: list(column) for name, column in certificate.evidence.items()}
+    path, reliance = Path(path), reliance or Reliance()
+    certificate, signature = load(path)
+    protocol, folder = certificate.protocol, Path(run) if run is not None else _run_of(path)
+    changed = _signature_changes(certificate, signature, reliance) | _reliance_changes(protocol, folder, reliance)
+    changed |= file_changes(protocol, folder)
+    found = Verification(path, certificate, signature, changed, certificate.conclusion, [], _notes(certificate, folder))
+    if changed:
+        return found
+    keep_compiled_programs()
+    test, differing = _derive(protocol, folder, reliance.from_policies)
+    changed |= differing | check(certificate, path, folder)
+    if changed or test is None or not rerun:
+        return found
+    reasons, conclusion = obstacles(certificate), certificate.conclusion
+    found.notes.extend(f"bits are not compared: {reason}" for reason in reasons)
+    if not reasons:
+        changed |= same_rollouts(certificate, test, say).changed
+        found.made.append("same")
+    if (reasons or reliance.nonce is None) and not changed:
+        replay = fresh_rollouts(certificate, test, fresh_key() if key is None else key, say)
+        changed |= replay.changed
+        conclusion = replay.conclusion
+        found.made.append("fresh")
+    return Verification(path, certificate, signature, changed, conclusion, found.made, found.notes)
+
+
+def _derive(protocol: Protocol, run: Path, from_policies: Sequence[str | Path]) -> tuple[PolicyTest | None, Changes]:
+    if protocol.claim == "C5" and not from_policies:
+        raise InputError("from-policies: is missing; C5 is verified with the runs of its calibration policies")
     try:
-        if conclude(protocol, evidence) != certificate.conclusion:
-            changed["conclusion"] = "does not follow from the returns in the certificate"
-    except (EvarlError, KeyError, ValueError, AssertionError) as error:
-        changed["conclusion"] = f"cannot be drawn from the evidence in the certificate ({error})"
-    html = path.with_suffix(".html")
-    if html.exists() and hashes.of_file(html) != certificate.page_sha256:
-        changed[html.name] = "has been changed since the certificate was issued"
-    if not ledger.protocol_path(folder, protocol).exists():
-        changed[ledger.protocol_path(folder, protocol).name] = "is missing: what was fixed before the rollouts"
-    notes += _differences(certificate)
-    if tests := ledger.others(folder, protocol):
-        left = left_of([protocol.error, *(other.error for _, other in tests)])
-        notes.append(
-            f"{protocol.claim} was tested {len(tests) + 1} times for this policy; whoever chooses among the results has a "
-            f"confidence of {percent(left)}"
-        )
-    if rerun and not changed:
-        keep_compiled_programs()
-        again = gather(protocol, open_subject(folder, protocol.seed), say)
-        changed |= _compare(protocol.low, protocol.high, evidence, again, notes)
-    return Verification(path, certificate, changed, notes)
+        subject = open_subject(run, protocol.seed)
+        calibration = calibration_of(subject, [Run.load(run_directory(one)) for one in from_policies])
+    except EvarlError as error:
+        return None, {"run": str(error)}
+    return derive_test(protocol, subject, calibration)
 
 
 def _run_of(path: Path) -> Path:
@@ -90,38 +126,42 @@ def _run_of(path: Path) -> Path:
     return folder.parent
 
 
-def _differences(certificate: Certificate) -> list[str]:
-    """Code and machine: they may change, if the numbers stay."""
-    here, notes = hashes.of_code(), []
-    if here.source != certificate.code.source:
-        was = certificate.code.commit
-        notes.append(
-            f"code: evarl's source has changed since the certificate was issued (commit {was}, now {here.commit})"
-        )
-    for name, version in here.versions.items():
-        if (was := certificate.code.versions.get(name)) != version:
-            notes.append(f"versions: {name} was {was} and is {version}")
-    if (processor := certificate.machine.get("processor")) != machine()["processor"]:
-        notes.append(f"machine: the processor was {processor} and is {machine()['processor']}")
-    return notes
+def _signature_changes(certificate: Certificate, signature: Signature | None, reliance: Reliance) -> Changes:
+    if signature is not None and not signing.is_valid(signature, certificate.digest()):
+        return {"signature": "does not fit the certificate"}
+    if reliance.key is None:
+        return {}
+    if signature is None:
+        return {"signature": "is missing; the certificate is not signed"}
+    if signature.key != signing.public_key(Path(reliance.key)):
+        return {"signature": f"is of another key ({signature.key[:16]}…) than the one in {reliance.key}"}
+    return {}
 
 
-def _compare(
-    low: float | None,
-    high: float | None,
-    kept: dict[str, list[float]],
-    again: dict[str, list[float]],
-    notes: list[str],
-) -> dict[str, str]:
-    """What the rollouts give now, beside what they gave then."""
-    scale = 1.0 if low is None or high is None else high - low
-    changed = {}
-    for name in sorted(kept.keys() | again.keys()):
-        then, now = np.asarray(kept.get(name, ())), np.asarray(again.get(name, ()))
-        if then.shape != now.shape:
-            changed[name] = f"there were {then.size}, and now there are {now.size}"
-        elif (worst := float(np.abs(then - now).max(initial=0.0))) > ROUNDING * scale:
-            changed[name] = f"come out otherwise now: they differ by up to {worst:.3g}"
-        elif worst > 0:
-            notes.append(f"rounding: {name} differ by up to {worst:.1g}")
-    return changed
+def _reliance_changes(protocol: Protocol, run: Path, reliance: Reliance) -> Changes:
+    found = {}
+    if reliance.nonce is not None and reliance.nonce != protocol.nonce:
+        found["nonce"] = f"is {protocol.nonce!r:.80} in the certificate; want {reliance.nonce!r:.80}"
+    if reliance.head is not None:
+        try:
+            entries = ledger.read(run)
+        except EvarlError as error:
+            return found | {ledger.LEDGER: str(error)}
+        if reliance.head not in [ledger.NOTHING, *(entry.hash() for entry in entries)]:
+            found[ledger.LEDGER] = f"does not go back to the published head {reliance.head:.16}; entries were replaced"
+    return found
+
+
+def _notes(certificate: Certificate, run: Path) -> list[str]:
+    """Later tests of the claim, of which whoever chooses a result must know."""
+    protocol = certificate.protocol
+    try:
+        tests = ledger.all_tests(ledger.read(run), protocol)
+    except EvarlError:  # reported by the checks
+        return []
+    if len(tests) < 2:
+        return []
+    joint = percent(joint_confidence([one.error for one in tests]))
+    return [
+        f"{protocol.claim} was tested {len(tests)} times for this policy; the confidence that all results are right is {joint}"
+    ]

@@ -1,4 +1,4 @@
-"""`evarl certify RUN`: a guarantee for a policy, or the plain answer that there is none."""
+"""`evarl certify RUN`: issue a certificate for a policy, or say why there is none."""
 
 import json
 import sys
@@ -11,7 +11,8 @@ from evarl.cli.parsing import parse
 from evarl.errors import InputError
 
 if TYPE_CHECKING:
-    from evarl.certificates.issue import Issued, Terms
+    from evarl.certificates.issue import Issued
+    from evarl.certificates.planning import Terms
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,15 @@ class Effort:
     rollouts: int | None = None
     """Deployment rollouts, 1000 unless given; in C4 the number of states, in C5 for each calibration policy."""
     sequential: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Roll out until the threshold is certified or rejected, or the budget is spent."""
+    """Roll out until the threshold is certified or refuted, or the budget is spent."""
     budget: int | None = None
     """Most rollouts of a sequential test, 10000 unless given."""
     again: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Test a claim that was tested for this policy before; the certificate counts the levels of all tests."""
+    nonce: str = ""
+    """Text that somebody other than the issuer chose after the policy was fixed; all random numbers follow from it too."""
+    sign: str | None = None
+    """Sign the certificate with the Ed25519 private key in this PEM file (`evarl keygen` makes one)."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -40,7 +45,7 @@ class Effort:
 class Certify:
     """Issue a certificate for the final policy of a run: JSON and a page, in the run's folder certificates.
 
-    Exit code 0: certified, or bounded where nothing in particular was asked for; 1: not shown; 2: refused, with the reason.
+    Exit code 0: certified, or bounded where no threshold or epsilon was given; 1: refuted or not shown; 2: refused input.
     """
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -51,9 +56,12 @@ class Certify:
     seed: int | None = None
     """Whose policy and evaluator; by default the first."""
     delta: float | None = None
-    """For C2: probability that the promised share of episodes is missed; as alpha unless given."""
+    """For C2: probability δ that more than the share alpha of new episodes return less than the bound; as alpha unless given."""
     epsilon: float | None = None
     """For C3 and C4: the error that is allowed."""
+    two_valued: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """For J: every return is one of the two ends of the range by the rules of the task (success or failure); gives a tighter
+    bound."""
     from_policies: tuple[str, ...] = ()
     """For C5: runs that were trained in the same way, whose final policies it is learnt from."""
     test: Annotated[Effort, tyro.conf.arg(name="")] = Effort()
@@ -70,16 +78,25 @@ def run(arguments: list[str]) -> int:
 
     issued = issue_certificate(
         command.run,
-        terms(command.test, claim=command.claim, delta=command.delta, epsilon=command.epsilon),
+        terms(
+            command.test,
+            claim=command.claim,
+            delta=command.delta,
+            epsilon=command.epsilon,
+            two_valued=command.two_valued,
+        ),
         seed=command.seed,
         from_policies=command.from_policies,
         again=command.test.again,
+        sign_with=command.test.sign,
         say=_progress,
     )
     conclusion = issued.certificate.conclusion
     if command.test.json:
         print(json.dumps(record(issued)))
     else:
+        if issued.outcome != conclusion.outcome:
+            print(f"{issued.outcome}: J ≥ {command.test.threshold:g} is answered by an earlier certificate,")
         print(f"{conclusion.outcome}, at confidence {percent(issued.certificate.confidence)}:")
         print(conclusion.statement)
         if issued.certificate.earlier:
@@ -87,13 +104,14 @@ def run(arguments: list[str]) -> int:
         for name, number in conclusion.numbers.items():
             print(f"  {name}: {number:.6g}")
         print(f"  rollouts: {conclusion.rollouts}")
+        print(f"  head of the ledger: {ledger_head(issued)}")
         print(f"\ncertificate in {issued.path}, page in {issued.html}; check it with: evarl verify {issued.path}")
-    return 0 if conclusion.outcome in ("certified", "bounded") else 1
+    return 0 if issued.outcome in ("certified", "bounded") else 1
 
 
 def terms(effort: Effort, **more: Any) -> "Terms":
     """What is to be tested."""
-    from evarl.certificates.issue import Terms
+    from evarl.certificates.planning import Terms
 
     return Terms(
         threshold=effort.threshold,
@@ -102,6 +120,7 @@ def terms(effort: Effort, **more: Any) -> "Terms":
         rollouts=effort.rollouts,
         sequential=effort.sequential,
         budget=effort.budget,
+        nonce=effort.nonce,
         **more,
     )
 
@@ -110,16 +129,25 @@ def record(issued: "Issued") -> dict[str, Any]:
     """The result as plain data."""
     conclusion = issued.certificate.conclusion
     return {
-        "outcome": conclusion.outcome,
+        "outcome": issued.outcome,
         "statement": conclusion.statement,
         "confidence": issued.certificate.confidence,
         "earlier_tests": len(issued.certificate.earlier),
         "bound": conclusion.bound,
+        "upper_bound": conclusion.upper,
         "rollouts": conclusion.rollouts,
         "numbers": conclusion.numbers,
         "certificate": str(issued.path),
         "page": str(issued.html),
+        "ledger_head": ledger_head(issued),
     }
+
+
+def ledger_head(issued: "Issued") -> str:
+    """SHA-256 of the newest entry of the run's ledger, to be published."""
+    from evarl.certificates import ledger
+
+    return ledger.head(ledger.read(issued.path.parent.parent))
 
 
 def _progress(line: str) -> None:

@@ -18,8 +18,8 @@ from evarl.errors import InputError
 class Compare:
     """Test J ≥ threshold for the policies of some runs, in the order of their predictions, until the first fails.
 
-    All seeds of the runs are candidates. That any of them is certified wrongly has probability alpha at most. Exit code 0: at
-    least one is certified; 1: none; 2: refused, with the reason.
+    All seeds of the runs are candidates. The family-wise error, that any of them is certified and does not reach the threshold,
+    is at most alpha. Exit code 0: at least one is certified; 1: none; 2: refused, with the reason.
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN …]")]
@@ -33,19 +33,23 @@ def run(arguments: list[str]) -> int:
     if not command.runs:
         raise InputError("runs: are missing; want directories of finished runs")
 
-    from evarl.certificates.compare import compare_policies  # imports JAX
+    from evarl.certificates.compare import compare_policies, earlier_tests  # imports JAX
 
     def say(line: str) -> None:
         print(line, file=sys.stderr)
 
-    found = compare_policies(command.runs, terms(command.test), again=command.test.again, say=say)
+    effort = command.test
+    found = compare_policies(command.runs, terms(effort), again=effort.again, sign_with=effort.sign, say=say)
+    earlier = earlier_tests(found)
+    error = min(1.0, effort.alpha + sum(one.error for one in earlier))
     if command.test.json:
         rows = [
             {"run": one.run, "seed": one.seed, "predicted": one.predicted}
             | ({"outcome": "not tested"} if one.issued is None else record(one.issued))
             for one in found
         ]
-        print(json.dumps({"threshold": command.test.threshold, "alpha": command.test.alpha, "candidates": rows}))
+        said = {"threshold": effort.threshold, "alpha": effort.alpha, "family_wise_error": error}
+        print(json.dumps(said | {"earlier_tests": len(earlier), "candidates": rows}))
     else:
         table = Table("candidate", "predicted J", "outcome", "J is at least", "rollouts", "certificate", box=None)
         for one in found:
@@ -53,14 +57,13 @@ def run(arguments: list[str]) -> int:
             if one.issued is not None:
                 conclusion = one.issued.certificate.conclusion
                 bound = "—" if conclusion.bound is None else f"{conclusion.bound:.4g}"
-                cells = [conclusion.outcome, bound, str(conclusion.rollouts), str(one.issued.path)]
+                cells = [one.issued.outcome, bound, str(conclusion.rollouts), str(one.issued.path)]
             table.add_row(f"{one.run} seed {one.seed}", f"{one.predicted:.4g}", *cells)
         print_table(table)
         certified = sum(one.certified for one in found)
-        earlier = [e for one in found if one.issued is not None for e in one.issued.certificate.earlier]
-        level = min(1.0, command.test.alpha + sum(e.error for e in earlier))
+        counted = f" ({len(earlier)} earlier tests of them count)" if earlier else ""
         print(
-            f"\n{certified} of {len(found)} certified to reach {command.test.threshold:g}; that any of them does not has "
-            f"probability at most {level:g}" + (f" ({len(earlier)} earlier tests of them count)" if earlier else "")
+            f"\n{certified} of {len(found)} certified to reach {effort.threshold:g}; "
+            f"family-wise error at most {error:g}{counted}"
         )
     return 0 if any(one.certified for one in found) else 1

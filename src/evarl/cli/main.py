@@ -14,6 +14,7 @@ COMMANDS = {
     "certify": "test a claim about a policy, and issue a certificate that holds for finite samples",
     "compare": "test which of several policies reach a threshold, the most promising first",
     "verify": "check a certificate: its files, its numbers and its rollouts",
+    "keygen": "make a key pair for signing certificates",
     "ope": "estimate the values of a run's policies from the trajectories that its training logged",
     "pretrain": "fit an evaluator to all policies of a run, to be held fixed in another",
     "reproduce": "reproduce a result of the paper: runs, tables, figures, verdicts and a report",

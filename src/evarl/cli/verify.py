@@ -1,25 +1,41 @@
-"""`evarl verify CERTIFICATE`: is it what was issued, is what it binds unchanged, and do the rollouts give it again?"""
+"""`evarl verify CERTIFICATE`: is it what was issued, does it follow from what it binds, and do rollouts show it again?"""
 
 import json
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from evarl.cli.parsing import parse
 
+if TYPE_CHECKING:
+    from evarl.certificates.verify import Verification
+
 
 @dataclass(frozen=True)
 class Verify:
-    """Check a certificate. Exit code 0: verified; 1: something has changed, and is named; 2: it is itself damaged."""
+    """Verify a certificate. Exit code 0: verified; 1: it is not, and what is wrong is named; 2: the file cannot be read.
+
+    Everything that can be derived is derived again. Then its rollouts are made again, to the last bit on the platform that
+    issued it; and on other platforms, or without a --nonce of yours, fresh ones are made, so that it does not matter how the
+    issuer chose random numbers.
+    """
 
     certificate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CERTIFICATE")]
     """The JSON file."""
     run: str | None = None
     """Directory of the run it is for, if it does not lie in that run's folder certificates."""
+    nonce: str | None = None
+    """The nonce that you gave to the issuer; with it no fresh rollouts are needed where bits can be compared."""
+    key: str | None = None
+    """PEM file with the issuer's public key; without it nobody's signature is required."""
+    head: str | None = None
+    """SHA-256 of a ledger entry that was published before; the ledger must contain it."""
+    from_policies: tuple[str, ...] = ()
+    """For C5: the runs of the calibration policies."""
     files_only: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Check files and numbers only; without this the rollouts are made again from the certificate's own random numbers."""
+    """Roll out nothing: check files, conclusion, page and ledger, and believe the issuer's numbers."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -28,23 +44,50 @@ def run(arguments: list[str]) -> int:
     """Parse the arguments, verify and print."""
     command = parse(Verify, arguments, "evarl verify", Verify(tyro.MISSING))
 
-    from evarl.certificates.conclusions import percent
-    from evarl.certificates.verify import verify_certificate  # imports JAX
+    from evarl.certificates.verify import Reliance, verify_certificate  # imports JAX
 
-    found = verify_certificate(command.certificate, command.run, rerun=not command.files_only)
+    reliance = Reliance(command.nonce, command.key, command.head, command.from_policies)
+    found = verify_certificate(command.certificate, command.run, reliance, rerun=not command.files_only)
     if command.json:
-        said = {"verified": found.verified, "changed": found.changed, "notes": found.notes}
-        print(json.dumps(said | {"statement": found.certificate.conclusion.statement}))
-        return 0 if found.verified else 1
+        print(json.dumps(_record(found)))
+    else:
+        _print(found)
+    return 0 if found.verified else 1
+
+
+def _record(found: "Verification") -> dict[str, object]:
+    return {
+        "verified": found.verified,
+        "changed": found.changed,
+        "notes": found.notes,
+        "rollouts_made": found.made,
+        "signed_by": None if found.signature is None else found.signature.key,
+        "outcome": found.conclusion.outcome if found.verified else None,
+        "statement": found.conclusion.statement if found.verified else None,
+        "confidence": found.certificate.confidence if found.verified else None,
+    }
+
+
+def _print(found: "Verification") -> None:
+    from evarl.certificates.conclusions import percent
+
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
     for name, what in found.changed.items():
         print(f"{name}: {what}")
-    conclusion = found.certificate.conclusion
-    if found.verified:
-        how = "the same rollouts were made again" if not command.files_only else "nothing was rolled out again"
-        print(f"verified ({how}): {conclusion.outcome}, at confidence {percent(found.certificate.confidence)}")
-        print(conclusion.statement)
-    else:
-        print("NOT verified: nothing is promised any more")
-    return 0 if found.verified else 1
+    if not found.verified:
+        print("NOT verified: do not rely on this certificate")
+        return
+    made = {
+        (): "nothing was rolled out, and the issuer's numbers are believed",
+        ("same",): "the same rollouts were made again, to the last bit",
+        ("fresh",): "fresh rollouts were made and show it too",
+        ("same", "fresh"): "the same rollouts were made again, to the last bit, and fresh ones show it too",
+    }[tuple(found.made)]
+    print(f"verified ({made}): {found.conclusion.outcome}, at confidence {percent(found.certificate.confidence)}")
+    print(found.conclusion.statement)
+    stated = found.certificate.conclusion.statement
+    if found.conclusion.statement != stated:
+        print(f"  (the certificate states more, which fresh rollouts do not show: {stated})")
+    if found.signature is not None:
+        print(f"  signed by {found.signature.key}")

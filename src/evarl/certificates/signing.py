@@ -1,0 +1,109 @@
+"""Ed25519 signatures: who issued a certificate. Keys are PEM files, as OpenSSL and ssh-keygen can make them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evarl.errors import FileError, InputError
+from evarl.storage.files import read_regular
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+PURPOSE = "evarl certificate\n"
+"""Stands before what is signed, so that a signature cannot be used for anything else."""
+LONGEST = 10_000
+"""Bytes; maximum accepted size of a key file."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A signature of a certificate's SHA-256."""
+
+    key: str
+    """The public key, 32 bytes in hexadecimal."""
+    value: str
+    """64 bytes in hexadecimal."""
+
+
+def new_key(path: Path) -> Path:
+    """Make a key pair: the private key in `path`, readable by its owner only, the public one beside it in `path`.pub."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public_path = path.with_name(f"{path.name}.pub")
+    for one in (path, public_path):
+        if one.exists():
+            raise InputError(
+                f"{one}: exists already; choose another name, since a key that is lost cannot be made again"
+            )
+    private = Ed25519PrivateKey.generate()
+    plain = serialization.NoEncryption()
+    secret = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secret)
+        public_path.write_bytes(public)
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror or error}") from error
+    return public_path
+
+
+def sign(digest: str, private_key: Path) -> Signature:
+    """Sign a SHA-256 with the private key in a PEM file."""
+    key = load_private_key(private_key)
+    return Signature(key.public_key().public_bytes_raw().hex(), key.sign(_message(digest)).hex())
+
+
+def load_private_key(path: Path) -> "Ed25519PrivateKey":
+    """The key in a PEM file; InputError where there is none that can sign."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        key = serialization.load_pem_private_key(read_regular(path, LONGEST), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InputError(f"sign: {path} holds no private key without password; make one with evarl keygen") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"sign: {path} is a key of another kind; want Ed25519, as evarl keygen makes them")
+    return key
+
+
+def is_valid(signature: Signature, digest: str) -> bool:
+    """Whether the signature was made for this SHA-256 by the owner of the key that it names."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.key))
+        key.verify(bytes.fromhex(signature.value), _message(digest))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def public_key(path: Path) -> str:
+    """The public key in a PEM file, in hexadecimal."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        key = serialization.load_pem_public_key(read_regular(path, LONGEST))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise InputError(
+            f"key: {path} holds no public key; want the file ending in .pub that evarl keygen made"
+        ) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(f"key: {path} is a key of another kind; want Ed25519, as evarl keygen makes them")
+    return key.public_bytes_raw().hex()
+
+
+def _message(digest: str) -> bytes:
+    return f"{PURPOSE}{digest}".encode()

@@ -1,0 +1,190 @@
+"""The confidence that a certificate states: for the sentence it prints, whatever was tried before and whoever chose the dice."""
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evarl
+from evarl.certificates import ledger
+from evarl.certificates.certificate import load
+from evarl.certificates.conclusions import conclude
+from evarl.certificates.evidence import PolicyTest, gather
+from evarl.certificates.issue import issue_certificate
+from evarl.certificates.planning import Terms, make_protocol
+from evarl.certificates.platform import platform_here
+from evarl.certificates.protocol import Protocol
+from evarl.certificates.subject import open_subject
+from evarl.cli.main import call
+from evarl.errors import InputError
+from tests.report.tiny import train_tiny
+
+KEY = np.array([1, 2], np.uint32)
+BASE = Protocol(
+    "J", "navigation", 50, 0.99, 0, {}, 0.2, 40, threshold=0.5, low=0.0, high=1.0, range_from="world", sequential=True
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    return train_tiny(tmp_path_factory.mktemp("trained") / "run", seeds=3).path
+
+
+@pytest.fixture
+def run(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def is_true(statement: str, mean: float) -> bool:
+    """Whether what a certificate prints holds for J = mean."""
+    if found := re.search(r"between (\S+) and (\S+)\.$", statement):
+        return float(found[1]) <= mean <= float(found[2])
+    if found := re.search(r"is below (\S+)\.$", statement):
+        return mean < float(found[1])
+    (at_least,) = re.findall(r"is at least (\S+)\.$", statement)
+    return mean >= float(at_least)
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+@pytest.mark.parametrize("shift", [0.0, 1e-9, -1e-9])
+def test_the_printed_sentence_is_false_no_more_often_than_stated(sequential, shift):
+    """At J = threshold a separate lower bound and a rejection err twice: 34 % of sentences were false at "80 %"."""
+    rng, repetitions = np.random.default_rng(7), 400
+    protocol = dataclasses.replace(BASE, sequential=sequential, threshold=0.5 + shift)
+    false = 0
+    for _ in range(repetitions):
+        returns = rng.integers(0, 2, 40).astype(float)  # J = 0.5
+        for used in range(1, 41) if sequential else [40]:
+            try:
+                found = conclude(protocol, {"returns": returns[:used].tolist()})
+                break
+            except InputError:  # the test goes on
+                continue
+        false += not is_true(found.statement, 0.5)
+    assert false / repetitions <= protocol.alpha + 3 * (protocol.alpha * (1 - protocol.alpha) / repetitions) ** 0.5
+
+
+def test_a_policy_that_falls_short_is_refuted_in_so_many_words(run, capsys):
+    assert call(["certify", str(run), "--threshold", "-1", "--rollouts", "200"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith(
+        "refuted, at confidence 95 %:\nThe mean discounted return J of this policy in navigation is below -1."
+    )
+    (page,) = (run / "certificates").glob("*.html")
+    assert "What was asked for is false" in page.read_text()
+
+
+def test_two_valued_returns_have_the_exact_bound():
+    protocol = dataclasses.replace(BASE, sequential=False, threshold=None, two_valued=True, alpha=0.05)
+    found = conclude(protocol, {"returns": [1.0] * 40})
+    assert found.bound == pytest.approx(0.05 ** (1 / 40), rel=1e-12)
+    asked = dataclasses.replace(protocol, threshold=0.5)
+    assert conclude(asked, {"returns": [0.0] * 40}).outcome == "refuted"
+    with pytest.raises(InputError, match="two"):
+        conclude(protocol, {"returns": [0.5] * 40})
+
+
+def test_a_threshold_that_a_bound_answers_is_answered_from_it(run, capsys):
+    first = issue_certificate(run, Terms(rollouts=200))
+    bound = first.certificate.conclusion.bound
+    entries = len(ledger.read(run))
+    assert call(["certify", str(run), "--threshold", str(bound - 1), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["outcome"], found["certificate"]) == ("certified", str(first.path))
+    assert found["confidence"] == 0.95
+    assert len(ledger.read(run)) == entries, "nothing was tested"
+    assert call(["certify", str(run), "--threshold", str(bound + 0.1)]) == 2, "this one is not answered"
+    assert "has been tested for this policy before" in capsys.readouterr().err
+
+
+def grind(run: Path, count: int, **terms) -> Terms:
+    """Terms whose random numbers an issuer likes best, found without leaving a trace in the ledger."""
+    subject, means = open_subject(run, 0), {}
+    for number in range(count):
+        tried = Terms(nonce=f"try {number}", **terms)
+        protocol = make_protocol(subject, tried)
+        means[tried] = np.mean(gather(PolicyTest(protocol, subject, protocol.key()), lambda line: None)["returns"])
+    return max(means, key=means.__getitem__)
+
+
+def test_lucky_random_numbers_help_nobody_whose_verifier_makes_fresh_rollouts(run, capsys):
+    lucky = issue_certificate(run, grind(run, 30, rollouts=30))
+    # A verifier who takes the issuer's nonce for his own is fooled; one who does not relies on no more than fresh rollouts show.
+    fooled = evarl.verify_certificate(lucky.path, reliance=evarl.Reliance(nonce=lucky.certificate.protocol.nonce))
+    assert fooled.made == ["same"]
+    assert fooled.conclusion.bound == lucky.certificate.conclusion.bound
+    found = evarl.verify_certificate(lucky.path, key=KEY)
+    assert found.made == ["same", "fresh"]
+    assert found.verified
+    assert found.conclusion.bound < lucky.certificate.conclusion.bound
+    other = evarl.verify_certificate(lucky.path, reliance=evarl.Reliance(nonce="mine"))
+    assert list(other.changed) == ["nonce"]
+    assert "There is no nonce" not in lucky.html.read_text()
+
+
+def test_a_threshold_reached_by_luck_is_not_confirmed(run, capsys):
+    subject = open_subject(run, 0)
+    protocol = make_protocol(subject, Terms(rollouts=30))
+    usual = conclude(protocol, gather(PolicyTest(protocol, subject, KEY), lambda line: None)).bound
+    lucky = grind(run, 30, rollouts=30, threshold=usual + 1e-6, alpha=0.05)
+    issued = issue_certificate(run, lucky)
+    assert issued.outcome == "certified"
+    key = next(
+        key
+        for key in (np.array([0, number], np.uint32) for number in range(50))
+        if conclude(
+            issued.certificate.protocol,
+            gather(PolicyTest(issued.certificate.protocol, subject, key), lambda line: None),
+        ).outcome
+        != "certified"
+    )
+    found = evarl.verify_certificate(issued.path, key=key)
+    assert found.changed == {"outcome": "is 'certified' in the certificate; fresh rollouts give 'not certified'"}
+
+
+def test_another_platform_is_named_and_decided_by_fresh_rollouts(run, monkeypatch, capsys):
+    issued = issue_certificate(run, Terms(rollouts=60))
+    here = platform_here() | {"instruction set": "sse4_1 sse4_2", "jax_threefry_partitionable": "False"}
+    monkeypatch.setattr("evarl.certificates.replay.platform_here", lambda: here)
+    assert call(["verify", str(issued.path)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("verified (fresh rollouts were made and show it too)")
+    assert "bits are not compared: instruction set was" in said.err
+    assert "bits are not compared: jax_threefry_partitionable was 'True', is 'False'" in said.err
+
+
+def test_equal_configuration_and_seed_is_the_same_policy_whatever_its_bytes(run, tmp_path):
+    """Runs begin at seed 0, and vectorisation changes bits."""
+    alone = train_tiny(tmp_path / "alone", seeds=1)
+    with pytest.raises(
+        InputError, match=r"alone seed 0 is the same policy as .*run seed 0, by equal configuration and seed"
+    ):
+        issue_certificate(run, Terms(alpha=0.4), from_policies=[run, alone.path])
+    with pytest.raises(InputError, match=r"alone seed 0 is the same policy as .*run seed 0"):
+        issue_certificate(run, Terms(alpha=0.4), seed=1, from_policies=[run, alone.path])
+
+
+def test_a_comparison_without_the_candidate_that_failed_is_counted(run, tmp_path, capsys):
+    runs = [train_tiny(tmp_path / f"seed-{seed}", seed=seed, seeds=1).path for seed in (10, 11)]
+    arguments = ["--threshold", "-40", "--rollouts", "40", "--json"]
+    first = call(["compare", *map(str, runs), *arguments])
+    assert first in (0, 1)
+    candidates = json.loads(capsys.readouterr().out)["candidates"]
+    rest = candidates[-1]["run"]
+    assert call(["compare", rest, *arguments]) == 2
+    assert "some of these policies have been tested or compared before" in capsys.readouterr().err
+    assert call(["compare", rest, *arguments, "--again"]) in (0, 1)
+    again = json.loads(capsys.readouterr().out)
+    assert again["family_wise_error"] == pytest.approx(0.1)
+    (row,) = again["candidates"]
+    certificate, _ = load(Path(row["certificate"]))
+    assert certificate.confidence == pytest.approx(0.9)
+    assert call(["verify", row["certificate"]]) in (0, 1)
+    capsys.readouterr()
+    # The very same comparison is not another one.
+    assert call(["compare", rest, *arguments]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["family_wise_error"] == pytest.approx(0.1)
