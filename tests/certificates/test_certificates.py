@@ -272,7 +272,7 @@ def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
     assert [one.error for one in load(Path(second["certificate"])).earlier] == [0.05]
     assert second["confidence"] == pytest.approx(0.9)
     page = Path(second["page"]).read_text()
-    assert "tested 1 times before" in page
+    assert "Earlier tests of this claim about this policy: 1." in page
     assert "at confidence 90 %" in page
     assert call(["verify", second["certificate"]]) == 0
     captured = capsys.readouterr()

@@ -70,7 +70,7 @@ def _meaning(certificate: Certificate) -> str:
         "at once: their probabilities of error add up.",
         {
             "J": "J is the mean return of an episode, later rewards discounted by "
-            f"{protocol.discount:g} per step. Single episodes return less, and some may return much less.{least}",
+            f"{protocol.discount:g} per step. Single episodes can return less, some of them much less.{least}",
             "C2": f"There are two levels. α = {protocol.alpha:g} is the share of new episodes that may return less than stated, "
             "averaged over start states as they occur in deployment; it is no statement about each start state. "
             f"δ = {protocol.delta or 0:g} is the probability that the true share is larger than α.{least}",
@@ -85,7 +85,7 @@ def _meaning(certificate: Certificate) -> str:
     parts += _answer(certificate)
     if certificate.earlier:
         parts.append(
-            f"This claim about this policy was tested {len(certificate.earlier)} times before. The confidence stated here is "
+            f"Earlier tests of this claim about this policy: {len(certificate.earlier)}. The confidence stated here is "
             f"that all of these tests are right; of this one alone it would be {percent(conclusion.confidence)}."
         )
     return "\n\n".join(parts)
@@ -144,7 +144,7 @@ def _luck(protocol: Protocol) -> str:
             "nobody could choose them; otherwise verify with fresh rollouts."
         )
     return (
-        "There is no nonce, so the issuer could have tried out protocols until one was lucky. `evarl verify` makes fresh "
+        "There is no nonce, so the issuer could have tried out protocols until one was lucky. evarl verify makes fresh "
         "rollouts for that reason; rely on what it says, not on this page alone."
     )
 
@@ -160,7 +160,7 @@ def _effort_rule(protocol: Protocol) -> str:
 def _voids(certificate: Certificate) -> list[str]:
     names = ", ".join(sorted(certificate.protocol.files))
     return [
-        f"Any change to {names}: `evarl verify` compares every byte and names what has changed.",
+        f"Any change to {names}: evarl verify compares every byte and names what has changed.",
         "Another world, horizon, or distribution of start states than those stated here.",
         "Tests of this policy that were deleted from the ledger together with their results; a published head of the ledger "
         "shows that there are none.",
