@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +189,13 @@ def test_a_comparison_without_the_candidate_that_failed_is_counted(run, tmp_path
     # The very same comparison is not another one.
     assert call(["compare", rest, *arguments]) in (0, 1)
     assert json.loads(capsys.readouterr().out)["family_wise_error"] == pytest.approx(0.1)
+
+
+def test_tests_that_are_registered_at_the_same_time_are_all_counted(run):
+    """Each holds the ledger's lock while it reads and writes; the chain has all of them, and each counts those before it."""
+    protocols = [dataclasses.replace(BASE, nonce=str(number)) for number in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda protocol: ledger.register(run, protocol, again=True), protocols))
+    entries = ledger.read(run)
+    assert {entry.digest for entry in entries} == {protocol.hash() for protocol in protocols}
+    assert sorted(len(earlier) for _, earlier in found) == list(range(16))
