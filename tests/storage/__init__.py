@@ -1,0 +1,1 @@
+"""Tests of how things are kept on disk."""
