@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from evarl.cli.parsing import parse
-from evarl.errors import InputError
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.errors import InputError, plain_text
 
 if TYPE_CHECKING:
     from evarl.certificates.issue import Issued, Terms
@@ -37,7 +37,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Certify:
+class Certify(OpensRuns):
     """Issue a certificate for the final policy of a run: JSON and a page, in the run's folder certificates.
 
     Exit code 0: certified, or bounded where nothing in particular was asked for; 1: not shown; 2: refused, with the reason.
@@ -81,13 +81,14 @@ def run(arguments: list[str]) -> int:
         print(json.dumps(record(issued)))
     else:
         print(f"{conclusion.outcome}, at confidence {percent(issued.certificate.confidence)}:")
-        print(conclusion.statement)
+        print(plain_text(conclusion.statement))
         if issued.certificate.earlier:
             print(f"  (with {len(issued.certificate.earlier)} earlier tests of this claim, whose levels count)")
         for name, number in conclusion.numbers.items():
-            print(f"  {name}: {number:.6g}")
+            print(f"  {plain_text(name)}: {number:.6g}")
         print(f"  rollouts: {conclusion.rollouts}")
-        print(f"\ncertificate in {issued.path}, page in {issued.html}; check it with: evarl verify {issued.path}")
+        path, html = plain_text(str(issued.path)), plain_text(str(issued.html))
+        print(f"\ncertificate in {path}, page in {html}; check it with: evarl verify {path}")
     return 0 if conclusion.outcome in ("certified", "bounded") else 1
 
 
@@ -125,4 +126,4 @@ def record(issued: "Issued") -> dict[str, Any]:
 def _progress(line: str) -> None:
     """Over the last line, where somebody is looking."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{line}", end="" if "rollouts" in line else "\n", file=sys.stderr, flush=True)
+        print(f"\r\033[K{plain_text(line)}", end="" if "rollouts" in line else "\n", file=sys.stderr, flush=True)

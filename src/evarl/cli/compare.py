@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from rich.table import Table
 
 from evarl.cli.certify import Effort, record, terms
-from evarl.cli.parsing import parse
-from evarl.cli.tables import print_table
-from evarl.errors import InputError
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.cli.tables import PlainTable, print_table
+from evarl.errors import InputError, plain_text
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(OpensRuns):
     """Test J ≥ threshold for the policies of some runs, in the order of their predictions, until the first fails.
 
     All seeds of the runs are candidates. That any of them is certified wrongly has probability alpha at most. Exit code 0: at
@@ -36,7 +35,7 @@ def run(arguments: list[str]) -> int:
     from evarl.certificates.compare import compare_policies  # imports JAX
 
     def say(line: str) -> None:
-        print(line, file=sys.stderr)
+        print(plain_text(line), file=sys.stderr)
 
     found = compare_policies(command.runs, terms(command.test), again=command.test.again, say=say)
     if command.test.json:
@@ -47,7 +46,7 @@ def run(arguments: list[str]) -> int:
         ]
         print(json.dumps({"threshold": command.test.threshold, "alpha": command.test.alpha, "candidates": rows}))
     else:
-        table = Table("candidate", "predicted J", "outcome", "J is at least", "rollouts", "certificate", box=None)
+        table = PlainTable("candidate", "predicted J", "outcome", "J is at least", "rollouts", "certificate", box=None)
         for one in found:
             cells = ["not tested", "—", "—", "—"]
             if one.issued is not None:

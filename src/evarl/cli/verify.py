@@ -7,11 +7,12 @@ from typing import Annotated
 
 import tyro
 
-from evarl.cli.parsing import parse
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.errors import plain_text
 
 
 @dataclass(frozen=True)
-class Verify:
+class Verify(OpensRuns):
     """Check a certificate. Exit code 0: verified; 1: something has changed, and is named; 2: it is itself damaged."""
 
     certificate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CERTIFICATE")]
@@ -37,14 +38,14 @@ def run(arguments: list[str]) -> int:
         print(json.dumps(said | {"statement": found.certificate.conclusion.statement}))
         return 0 if found.verified else 1
     for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {plain_text(note)}", file=sys.stderr)
     for name, what in found.changed.items():
-        print(f"{name}: {what}")
+        print(plain_text(f"{name}: {what}"))
     conclusion = found.certificate.conclusion
     if found.verified:
         how = "the same rollouts were made again" if not command.files_only else "nothing was rolled out again"
         print(f"verified ({how}): {conclusion.outcome}, at confidence {percent(found.certificate.confidence)}")
-        print(conclusion.statement)
+        print(plain_text(conclusion.statement))
     else:
         print("NOT verified: nothing is promised any more")
     return 0 if found.verified else 1
