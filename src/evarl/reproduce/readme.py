@@ -1,5 +1,6 @@
 """Puts the main table of the committed results into the README: `python -m evarl.reproduce.readme` (`make results`)."""
 
+import os
 from pathlib import Path
 
 from evarl.errors import FileError
@@ -49,7 +50,7 @@ def verdict_table(folder: Path) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name in NAMES:
         file = folder / name / "checks.json"
-        if file.exists():
+        if os.path.lexists(file):
             verdicts = _verdicts(file)
             counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")]
             rows.append((name, SCALES.get(name, "laptop"), *counts))

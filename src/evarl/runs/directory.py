@@ -162,7 +162,10 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
         raise FileError(f"{file}, log_megabytes: is {about['log_megabytes']}; want a number from 0 on")
     if config is not None and (found := differences(kept.to_dict(), config.to_dict())):
         raise InputError(f"resume: {path} was made with another configuration (there ≠ here): {'; '.join(found)}")
-    kept.validate()
+    try:
+        kept.validate()
+    except InputError as error:
+        raise FileError(f"{file}, config: {error}") from error
     for world in (kept.world, kept.assessment.world):
         if world is not None and config is None:
             check_world(world, file, allow_modules)

@@ -60,6 +60,9 @@ class MetricsTable:
             found = pq.read_metadata(data)
             if found.num_rows * found.num_columns * 8 > LARGEST:  # equal values take next to no room in the file
                 raise FileError(f"{path}: corrupt (it says that it holds {found.num_rows} rows)")
-            return cls(pq.read_table(data))
-        except (OSError, pa.ArrowException) as error:
+            table = pq.read_table(data)
+            table.validate(full=True)
+            table.column_names  # noqa: B018 — raises where they are no text
+            return cls(table)
+        except (OSError, ValueError, pa.ArrowException) as error:
             raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error
