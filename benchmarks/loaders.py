@@ -360,8 +360,8 @@ def _as_told_configuration(found: tuple[TrainConfig, list[list[int]], float], da
         and same([_as_json(config), groups], [told["config"], told["seed_groups"]])
         and all(groups)
         and same(seeds, list(range(config.seed, config.seed + config.seeds)))
-        and fits(float, told["log_megabytes"])
-        and 0 <= megabytes == told["log_megabytes"] < math.inf
+        and fits(float, told.get("log_megabytes", 0.0))  # runs of earlier versions have none
+        and 0 <= megabytes == told.get("log_megabytes", 0.0) < math.inf
     )
 
 

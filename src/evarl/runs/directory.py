@@ -73,7 +73,7 @@ class RunDirectory:
 
     def finished(self) -> bool:
         """Whether the run came to its end."""
-        return self.summary.exists()
+        return os.path.lexists(self.summary)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
