@@ -15,7 +15,10 @@ import numpy as np
 
 import evarl
 from benchmarks.mutations import (
+    BYTES,
+    MODULE,
     Arrays,
+    Edit,
     Rng,
     digest,
     json_damage,
@@ -31,16 +34,20 @@ from evarl.certificates import ledger
 from evarl.certificates.certificate import Attempt, Certificate, load, save
 from evarl.certificates.protocol import Calibration
 from evarl.errors import FileError
+from evarl.experiments.tables import read_results
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.ope.dataset import LoggedData
+from evarl.reproduce.jobs import Job, Store
+from evarl.reproduce.readme import verdict_table
+from evarl.reproduce.results import NAMES
 from evarl.runs.assessments import load_assessment, load_evaluator, save_assessment
 from evarl.runs.checkpoints import load_newest
 from evarl.runs.directory import open_run
 from evarl.runs.run import Run
 from evarl.worlds import HostWorld, make_world, tabular
 
-MODULE = "evarl_fuzz_payload"
-"""A Python module beside the files. Nobody may import it."""
+JOB = Job("job", "none")
+CHECKS = {"name": "a", "checks": [{"claim": "b", "verdict": "holds", "effect": 1.5}]}
 
 Damage = Callable[[Rng, bytes], tuple[str, bytes]]
 Allowed = Callable[[Any, bytes], bool]
@@ -58,6 +65,10 @@ class Kind:
     """Something wrong in what the file says, under checksums that fit; and the name of it."""
     allowed: Allowed
     """Whether what was loaded is what another valid file says."""
+    sealed: bool = True
+    """Whether it has a checksum, so that damaged bytes are noticed."""
+    linked: bool = False
+    """Whether it may be a link to a file elsewhere: not inside of a run."""
 
 
 SMALL = {
@@ -74,7 +85,7 @@ SMALL = {
 }
 
 
-def make_files(folder: Path, marker: Path) -> Run:
+def make_files(folder: Path) -> Run:
     """A tiny run with everything that a run can leave behind, and beside it what else can be on a disk."""
     config = with_settings(evarl.preset("navigation"), SMALL)
     run = evarl.train(config, out=folder / "run", quiet=True, log_megabytes=1)
@@ -89,8 +100,21 @@ def make_files(folder: Path, marker: Path) -> Run:
     arrays: dict[str, Any] = {"transitions": transitions, "rewards": [[0.0, 0.0], [1.0, 2.0]], "start": [0.5, 0.5]}
     np.savez(folder / "mdp.npz", **arrays, terminal=np.array([False, True]))
     np.savez_compressed(folder / "compressed.npz", **arrays)
-    (folder / f"{MODULE}.py").write_text(f"import pathlib\n\npathlib.Path({str(marker)!r}).touch()\n")
+    Store(folder / "store").keep(
+        JOB, {"task": "none", "settings": {"a": [1.5]}, "result": {"b": {"c": 2}}, "seconds": 1.5}
+    )
+    for file, text in {
+        "study/a.json": {"condition": "a", "seeds": [{"return": 1.5}]},
+        f"{NAMES[0]}/checks.json": CHECKS,
+    }.items():
+        (folder / file).parent.mkdir()
+        (folder / file).write_text(json.dumps(text))
     return Run.load(run.path)
+
+
+def make_payload(folder: Path, marker: Path) -> None:
+    """A module that makes `marker` when it is imported."""
+    (folder / f"{MODULE}.py").write_text(f"import pathlib\n\npathlib.Path({str(marker)!r}).touch()\n")
 
 
 def _with_everything(certificate: Certificate) -> Certificate:
@@ -105,11 +129,14 @@ def _with_everything(certificate: Certificate) -> Certificate:
 
 def kinds_of(folder: Path, run: Run, marker: Path) -> list[Kind]:
     """Every kind, for the files that `make_files` made."""
-    path = run.path
+    return [*_kinds_in_a_run(run), *_kinds_elsewhere(folder, marker)]
+
+
+def _kinds_in_a_run(run: Run) -> list[Kind]:
+    path, learner, assessment = run.path, run.learner, run.assessment
     (checkpoint,) = (path / "checkpoints" / "seeds-0-1").iterdir()
     (log,) = (path / "log" / "seeds-0-1").iterdir()
     policy, evaluator = (path / name / "seed-0.safetensors" for name in ("policy", "evaluator"))
-    assessment, learner = run.assessment, run.learner
     assert assessment is not None
     one = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
     state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(run.seeds), *x.shape), x.dtype), one)
@@ -120,64 +147,84 @@ def kinds_of(folder: Path, run: Run, marker: Path) -> list[Kind]:
         again.__dict__["learner"] = learner
         return again
 
-    def held(file: Path) -> Arrays:
-        return read_tensors(file.read_bytes())[0]
+    def in_run(load: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        """A loader of a file whose run is opened first."""
+        return lambda file: (open_run(path), load(file))[1]
 
-    def tensors(
-        name: str, file: Path, load: Callable[[Path], Any], allowed: Allowed, damage: Damage = tensors_damage
-    ) -> Kind:
-        return Kind(name, file, load, damage, allowed)
+    def tensors(name: str, file: Path, load: Callable[[Path], Any], free: Sequence[str] = ()) -> Kind:
+        held = read_tensors(file.read_bytes())[0]
+        return Kind(name, file, load, tensors_damage, partial(_as_told_tree, held, free))
 
-    def archive(name: str, file: Path) -> Kind:
-        return Kind(
-            name, file, lambda file: tabular.load(str(file)), partial(npz_damage, marker=marker), _as_told_tabular
-        )
+    def words(name: str, file: str, load: Callable[[Path], Any], allowed: Allowed, seal: Edit) -> Kind:
+        return Kind(name, path / file, load, partial(json_damage, seal=seal), allowed)
 
     return [
+        words("configuration", "config.json", _configuration, _as_told_configuration, _seal_configuration),
         Kind(
-            "certificate",
-            folder / "certificate.json",
-            lambda file: load(file)[0],
-            partial(json_damage, seal=_seal_certificate),
-            _as_told_certificate,
-        ),
-        Kind(
-            "ledger",
-            path / ledger.FOLDER / ledger.LEDGER,
-            lambda file: ledger.read(file.parent.parent),
-            partial(json_damage, seal=_seal_ledger),
-            _as_told_ledger,
-        ),
-        tensors("assessment", path / "assessment.safetensors", load_assessment, _as_told_assessment, _of_another_world),
-        tensors("assessment, host", folder / "host.safetensors", load_assessment, _as_told_host, _of_another_world),
-        tensors(
-            "evaluator",
-            evaluator,
-            lambda file: load_evaluator(file, run.config, assessment),
-            partial(_as_told_tree, held(evaluator), ["remembered"]),
-        ),
-        tensors("policy", policy, lambda file: opened().policy_state(0), partial(_as_told_tree, held(policy), [])),
-        tensors(
-            "checkpoint", checkpoint, lambda file: _newest(file, state), partial(_as_told_tree, held(checkpoint), [])
-        ),
-        tensors("log", log, lambda file: opened().logged_data(1), partial(_as_told_log, held(log))),
-        tensors("data set", folder / "data.safetensors", LoggedData.load, _as_told_data),
-        Kind(
-            "configuration",
+            "configuration, used",
             path / "config.json",
-            _configuration,
-            partial(json_damage, seal=_seal_configuration),
-            _as_told_configuration,
+            _used,
+            partial(json_damage, seal=_seal_configuration, edits=("another number", "a number nearby", "another text")),
+            lambda found, data: True,
+        ),
+        words("summary", "summary.json", lambda file: opened().summary, _as_told_summary, _sealed),
+        Kind(
+            "metrics",
+            path / "metrics.parquet",
+            lambda file: opened().metrics,
+            lambda rng, data: ("bytes changed twice", BYTES["bytes changed"](rng, BYTES["bytes changed"](rng, data))),
+            lambda found, data: True,
+            sealed=False,
         ),
         Kind(
-            "summary",
-            path / "summary.json",
-            lambda file: opened().summary,
-            partial(json_damage, seal=_sealed),
-            _as_told_summary,
+            "assessment",
+            path / "assessment.safetensors",
+            lambda file: opened().assessment,
+            _of_another_world,
+            _as_told_assessment,
         ),
+        tensors(
+            "evaluator", evaluator, in_run(lambda file: load_evaluator(file, run.config, assessment)), ["remembered"]
+        ),
+        tensors("policy", policy, lambda file: opened().policy_state(0)),
+        tensors("checkpoint", checkpoint, in_run(lambda file: _newest(file, state))),
+        Kind(
+            "log",
+            log,
+            lambda file: opened().logged_data(1),
+            tensors_damage,
+            partial(_as_told_log, read_tensors(log.read_bytes())[0]),
+        ),
+    ]
+
+
+def _kinds_elsewhere(folder: Path, marker: Path) -> list[Kind]:
+    certificate, book = folder / "certificate.json", folder / "run" / ledger.FOLDER / ledger.LEDGER
+    store = Store(folder / "store")
+
+    def words(name: str, file: Path, load: Callable[[Path], Any], allowed: Allowed, seal: Edit, sealed: bool) -> Kind:
+        return Kind(name, file, load, partial(json_damage, seal=seal), allowed, sealed, linked=True)
+
+    def anything(found: Any, data: bytes) -> bool:
+        return True
+
+    def archive(name: str, file: Path) -> Kind:
+        damage = partial(npz_damage, marker=marker)
+        return Kind(name, file, lambda file: tabular.load(str(file)), damage, _as_told_tabular, linked=True)
+
+    host, data = folder / "host.safetensors", folder / "data.safetensors"
+    return [
+        words("certificate", certificate, lambda file: load(file)[0], _as_told_certificate, _seal_certificate, True),
+        words("ledger", book, lambda file: ledger.read(folder / "run"), _as_told_ledger, _seal_ledger, True),
+        Kind("assessment, host", host, load_assessment, _of_another_world, _as_told_host, linked=True),
+        Kind("data set", data, LoggedData.load, tensors_damage, _as_told_data, linked=True),
         archive("tabular", folder / "mdp.npz"),
         archive("tabular, compressed", folder / "compressed.npz"),
+        words("job", store.result_file(JOB), lambda file: store.record(JOB), _as_told_job, _unsealed, sealed=False),
+        words("study", folder / "study" / "a.json", lambda file: read_results(file.parent), anything, _unsealed, False),
+        words(
+            "checks", folder / NAMES[0] / "checks.json", lambda file: verdict_table(folder), anything, _unsealed, False
+        ),
     ]
 
 
@@ -195,6 +242,12 @@ def _newest(file: Path, template: Any) -> Any:
     return found[1]
 
 
+def _used(file: Path) -> Any:
+    """What commands make of a configuration: networks, a policy and an evaluator."""
+    run = Run.load(file.parent)
+    return run.policy_state(0), run.evaluator_state(0)
+
+
 def _configuration(file: Path) -> tuple[TrainConfig, list[list[int]], float]:
     """What a run goes by; the rest of the file is for people."""
     kept = open_run(file.parent)
@@ -202,6 +255,10 @@ def _configuration(file: Path) -> tuple[TrainConfig, list[list[int]], float]:
 
 
 # Checksums made to fit
+
+
+def _unsealed(rng: Rng, data: Any) -> Any:
+    return data
 
 
 def _sealed(rng: Rng, data: Any) -> Any:
@@ -320,9 +377,13 @@ def _as_told_configuration(found: tuple[TrainConfig, list[list[int]], float], da
         and same([_as_json(config), groups], [told["config"], told["seed_groups"]])
         and all(groups)
         and same(seeds, list(range(config.seed, config.seed + config.seeds)))
-        and fits(float, told["log_megabytes"])
-        and 0 <= megabytes == told["log_megabytes"] < math.inf
+        and fits(float, told.get("log_megabytes", 0.0))  # runs of earlier versions have none
+        and 0 <= megabytes == told.get("log_megabytes", 0.0) < math.inf
     )
+
+
+def _as_told_job(found: Any, data: bytes) -> bool:
+    return found["job"] == JOB.name and isinstance(found["result"], dict)
 
 
 def _as_told_summary(found: Any, data: bytes) -> bool:

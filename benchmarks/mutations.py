@@ -7,6 +7,7 @@ does on purpose: the file is well-formed, every checksum in it fits, and what it
 import copy
 import io
 import json
+import os
 import pickle
 import zipfile
 from collections.abc import Callable, Sequence
@@ -94,8 +95,38 @@ BYTES: dict[str, Damage] = {
 }
 
 
+# What is no regular file
+
+
+def _fifo(file: Path, copy: Path) -> None:
+    os.mkfifo(file)
+
+
+def _sparse(file: Path, copy: Path) -> None:
+    with file.open("wb") as one:
+        one.truncate(40 * 2**30)
+
+
+SPECIAL: dict[str, Callable[[Path, Path], None]] = {
+    "a FIFO": _fifo,
+    "a device": lambda file, copy: file.symlink_to("/dev/zero"),
+    "a directory": lambda file, copy: file.mkdir(),
+    "a sparse file of 40 GiB": _sparse,
+    "a link to itself": lambda file, copy: file.symlink_to(file.name),
+    "a link to nowhere": lambda file, copy: file.symlink_to("nowhere"),
+    "a link to a copy": lambda file, copy: file.symlink_to(copy),
+}
+"""What can stand in the place of a file; `copy` is a whole one elsewhere."""
+
+
 # Plain data
 
+STEERING = ("\x1b[2J", "\x9b2J", "\x1b]0;title\x07", "\r", "\u202e", "\u2066", "\u2028", "\x7f")
+"""Texts that would clear a screen, name a window, overwrite a line or turn the direction of reading."""
+MODULE = "evarl_fuzz_payload"
+"""A Python module beside the files. Nobody may import it."""
+MODULES = (MODULE, f"{MODULE}:CartPole-v1", f"gymnasium/{MODULE}:CartPole-v1", f"gymnasium/{MODULE}:None-v0")
+"""Texts that somebody may take for what is to be imported."""
 WORDS = (
     "",
     "x",
@@ -106,13 +137,14 @@ WORDS = (
     "__class__",
     "/dev/zero",
     "two\nlines",
-    "\x1b[2J",
     "\x00",
+    *STEERING,
+    *MODULES,
     "\ud800",
     "é≠",
     "a" * 10_000,
 )
-NUMBERS = (0, 1, -1, 2**31, 2**63, -(2**63) - 1, 10**400, 0.5, -0.0, 5e-324, 1.5, 1e308, -1e308)
+NUMBERS = (0, 1, -1, -5, 2**31, 10**12, 2**63, -(2**63) - 1, 10**400, 0.5, -0.0, 5e-324, 1.5, 1e12, 1e300, -1e308)
 NO_NUMBERS = (float("nan"), float("inf"), float("-inf"))
 OTHERS: tuple[Any, ...] = (None, True, False, 7, 2.5, "word", [], {}, [1, "a"], {"a": 1}, [[]], [None])
 RAW = {
@@ -208,6 +240,7 @@ PLAIN: dict[str, Edit] = {
     "a number nearby": _replaced((int, float), lambda rng, x: type(x)(x + _pick(rng, (1, -1)))),
     "a number as another type": _replaced((int, float), lambda rng, x: _pick(rng, (str(x), float(x), [x], bool(x)))),
     "another text": _replaced(str, WORDS),
+    "a text that steers the terminal": _replaced(str, lambda rng, x: x[: len(x) // 2] + _pick(rng, STEERING) + x),
     "a text with a letter changed": _replaced(str, lambda rng, x: x[:-1] + _pick(rng, "0aZ\n")),
     "null": _replaced(object, [None]),
     "a key or an item dropped": _replaced((dict, list), _drop),
@@ -222,9 +255,9 @@ PLAIN: dict[str, Edit] = {
 """Edits of what is inside a table or a list."""
 
 
-def edited(rng: Rng, data: Any) -> tuple[str, Any]:
+def edited(rng: Rng, data: Any, edits: Sequence[str] = tuple(PLAIN)) -> tuple[str, Any]:
     """Plain data with something wrong in it, or wrong as a whole."""
-    name = _pick(rng, list(PLAIN))
+    name = _pick(rng, edits)
     (found,) = PLAIN[name](rng, [copy.deepcopy(data)])
     return name, found
 
@@ -237,9 +270,9 @@ def as_text(data: Any, indent: int | None = None) -> bytes:
     return text.encode()
 
 
-def json_damage(rng: Rng, data: bytes, seal: Edit) -> tuple[str, bytes]:
+def json_damage(rng: Rng, data: bytes, seal: Edit, edits: Sequence[str] = tuple(PLAIN)) -> tuple[str, bytes]:
     """Something wrong in a JSON file; `seal` makes its checksums fit again."""
-    name, found = edited(rng, json.loads(data))
+    name, found = edited(rng, json.loads(data), edits)
     return name, as_text(seal(rng, found), _pick(rng, (None, 1, 4)))
 
 

@@ -5,10 +5,10 @@ import importlib
 import json
 import pickle
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,9 @@ import pytest
 
 import evarl
 from benchmarks import fuzz as script
-from benchmarks.fuzz import fuzz, importable
-from benchmarks.loaders import MODULE, Kind, fits, kinds_of, make_files, same
-from benchmarks.mutations import digest, pickled, read_tensors, write_tensors
+from benchmarks.fuzz import fuzz, importable, watch
+from benchmarks.loaders import Kind, fits, kinds_of, make_files, make_payload, same
+from benchmarks.mutations import MODULE, SPECIAL, digest, pickled, read_tensors, write_tensors
 from evarl.certificates.protocol import Protocol
 from evarl.errors import FileError, InputError
 from evarl.runs.assessments import load_assessment
@@ -27,7 +27,8 @@ from evarl.runs.assessments import load_assessment
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Iterator[tuple[Path, list[Kind]]]:
     folder = tmp_path_factory.mktemp("files")
-    run = make_files(folder, folder / "executed")
+    run = make_files(folder)
+    make_payload(folder, folder / "executed")
     with importable(folder):
         yield folder, kinds_of(folder, run, folder / "executed")
 
@@ -62,8 +63,8 @@ def _wrong(loader: str, marker: Path):
             return "whole"
         if loader == "raises":
             raise ValueError("damaged")
-        if loader == "two lines":
-            raise FileError("damaged\nvery much so")
+        if loader == "says too much":
+            raise FileError("damaged, very much so" * 100)
         if loader == "warns":
             warnings.warn("damaged", stacklevel=1)
         if loader == "executes":
@@ -76,24 +77,70 @@ def _wrong(loader: str, marker: Path):
     return load
 
 
-@pytest.mark.parametrize("loader", ["swallows", "raises", "two lines", "warns", "executes", "hangs"])
-def test_a_loader_that_does_otherwise_is_reported(tmp_path, monkeypatch, capsys, loader):
+@pytest.mark.parametrize("loader", ["swallows", "raises", "says too much", "warns", "executes", "hangs"])
+def test_a_loader_that_does_otherwise_is_reported(tmp_path, monkeypatch, loader):
     monkeypatch.setattr(script, "SECONDS", 0.1)
     marker, file = tmp_path / "executed", tmp_path / "file"
     file.write_bytes(b"whole")
     kind = Kind(
         "file", file, _wrong(loader, marker), lambda rng, data: ("another", b"other"), lambda found, data: False
     )
-    monkeypatch.setattr(script, "make_files", lambda folder, marker: None)
-    monkeypatch.setattr(script, "kinds_of", lambda folder, run, _: [kind])
-    monkeypatch.setattr(script.tempfile, "TemporaryDirectory", lambda: nullcontext(str(tmp_path)))
-    with pytest.raises(SystemExit) as ended:
-        script.main(files=2, seed=5, first=7)
-    assert ended.value.code == 1
-    out = capsys.readouterr().out
-    assert "(again with --seed 5 --first 7 --files 1)" in out
-    assert out.splitlines()[-2].split() == ["all", "2", "0", "0", "0", "2"]
+    results = fuzz([kind], marker, range(7, 9), seed=5)
+    assert [(result.number, result.outcome) for result in results] == [(7, "failures"), (8, "failures")]
     assert file.read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+def test_what_is_no_regular_file_is_refused_in_the_place_of_any_file(files, special):
+    """Each at once: a worker that hangs would hang this test."""
+    folder, kinds = files
+    for kind in kinds:
+        whole = kind.file.read_bytes()
+        original = kind.load(kind.file)
+        damaged = script.Mutant(special, whole, False, SPECIAL[special])
+        with script.damaged_file(kind.file, whole, damaged, folder / "executed"):
+            found, said = script.outcome(kind, original, damaged)
+        followed = kind.linked and special == "a link to a copy"
+        assert found == ("identical" if followed else "errors"), (kind.name, said)
+
+
+WORKER = """
+import json, os, sys, time
+print('"ready"', flush=True)
+for number in range(int(sys.argv[1]), int(sys.argv[2])):
+    begun = ["file", number, "damage", "failures", "it never ended"]
+    print(json.dumps(begun), flush=True)
+    if number == 8:
+        time.sleep(60)
+    if number == 9:
+        os._exit(1)
+    print(json.dumps([*begun[:3], "errors", "corrupt"]), flush=True)
+"""
+
+
+def test_a_worker_that_hangs_or_dies_is_reported_and_the_next_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(script, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(script, "make_files", lambda folder: None)
+    monkeypatch.setattr(
+        script,
+        "worker",
+        lambda folder, numbers, seed: [sys.executable, "-c", WORKER, str(numbers[0]), str(numbers[-1] + 1)],
+    )
+    with pytest.raises(SystemExit) as ended:
+        script.main(files=4, seed=5, first=7)
+    assert ended.value.code == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "file, damage: took more than 0.5 s (again with --seed 5 --first 8 --files 1)"
+    assert out[1] == "file, damage: the process died (again with --seed 5 --first 9 --files 1)"
+    assert out[-2].split() == ["all", "4", "2", "0", "0", "2"]
+    with pytest.raises(RuntimeError, match="did not begin"):
+        watch(lambda numbers: [sys.executable, "-c", ""], range(2))
+
+
+def test_the_memory_of_a_worker_is_limited():
+    code = "from benchmarks.fuzz_worker import limit_memory; limit_memory(); bytearray(2**30); bytearray(5 * 2**29)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stderr.splitlines()[-1] == "MemoryError"
 
 
 def test_only_what_is_declared_counts_as_valid(files):
@@ -106,7 +153,7 @@ def test_only_what_is_declared_counts_as_valid(files):
     assert not same(1, 1.0)
     assert not same(0.0, -0.0)
     assert not same(np.zeros(2, np.float32), np.zeros(2))
-    kind = files[1][0]
+    kind = next(kind for kind in files[1] if kind.name == "certificate")
     whole = kind.file.read_bytes()
     certificate, data = kind.load(kind.file), json.loads(whole)
     assert kind.allowed(certificate, whole)
@@ -143,7 +190,7 @@ def test_a_module_is_imported_for_the_user_and_not_for_a_file(files, tmp_path):
     path.write_bytes(write_tensors(arrays, about | {"world": name}))
     marker = files[0] / "executed"
     sys.modules.pop(MODULE, None)
-    with pytest.raises(InputError, match=f"import {MODULE} first, since a file does not decide what is imported"):
+    with pytest.raises(InputError, match=f"names a world of the module '{MODULE}', and files do not decide what is"):
         load_assessment(path)
     assert not marker.exists()
     assert load_assessment(path, named=(name,)).seeds == (3, 7)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from evarl.report.examination import assess
     from evarl.runs.run import Run
     from evarl.runs.train import train
+    from evarl.storage.modules import allow_modules
     from evarl.worlds.registry import make_world, world_names
 
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "Run": "evarl.runs.run",
     "Terms": "evarl.certificates.planning",
     "TrainConfig": "evarl.learning.configuration",
+    "allow_modules": "evarl.storage.modules",
     "assess": "evarl.report.examination",
     "compare_policies": "evarl.certificates.compare",
     "evaluate": "evarl.report.evaluation",
@@ -48,6 +50,7 @@ __all__ = [
     "Run",
     "Terms",
     "TrainConfig",
+    "allow_modules",
     "assess",
     "compare_policies",
     "evaluate",

@@ -4,8 +4,22 @@ import difflib
 from collections.abc import Iterable
 
 
+def plain_text(text: str) -> str:
+    r"""Text from elsewhere as one line that cannot steer a terminal: what is not printable becomes its escape.
+
+    Names, paths and what libraries say may hold line breaks, escape sequences, or marks that turn the direction of reading.
+
+    >>> print(plain_text("run\x1b[2J\u202e\n"), plain_text("β ≥ 0,05"))
+    run\x1b[2J\u202e\n β ≥ 0,05
+    """
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 class EvarlError(Exception):
     """Base of every error this package raises on purpose; the command line prints it on one line and exits with 2."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(plain_text(message))
 
 
 class InputError(EvarlError, ValueError):

@@ -16,7 +16,7 @@ from evarl.certificates.protocol import Protocol
 from evarl.certificates.replay import fresh_key, fresh_rollouts, obstacles, same_rollouts
 from evarl.certificates.signing import Signature
 from evarl.certificates.subject import open_subject
-from evarl.errors import EvarlError, InputError
+from evarl.errors import EvarlError, FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 
@@ -112,7 +112,7 @@ def _derive(protocol: Protocol, run: Path, from_policies: Sequence[str | Path]) 
     try:
         subject = open_subject(run, protocol.seed)
         calibration = calibration_of(subject, [Run.load(run_directory(one)) for one in from_policies])
-    except EvarlError as error:
+    except FileError as error:
         return None, {"run": str(error)}
     return derive_test(protocol, subject, calibration)
 

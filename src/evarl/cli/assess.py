@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.table import Table
 
-from evarl.cli.parsing import parse
-from evarl.cli.tables import print_table
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.cli.tables import PlainTable, print_table
+from evarl.errors import plain_text
 
 if TYPE_CHECKING:
     from evarl.report.examination import Examination
@@ -19,7 +19,7 @@ BESIDE = 4
 
 
 @dataclass(frozen=True)
-class Assess:
+class Assess(OpensRuns):
     """Roll a policy through a run's assessment once, and ask the run's evaluator for its deployment value."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -77,11 +77,11 @@ def run(arguments: list[str]) -> None:
 def _print(found: "Examination") -> None:
     from evarl.report.pictures import is_board, numbers
 
-    print(f"{found.policy}, assessed in {found.run} (seed {found.seed}, {found.world})\n")
+    print(plain_text(f"{found.policy}, assessed in {found.run} (seed {found.seed}, {found.world})"), end="\n\n")
     boards = is_board(found.observations[0])
     if boards:
         _print_boards(found)
-    table = Table("scenario", *([] if boards else ["start state"]), "return", "met in training", box=None)
+    table = PlainTable("scenario", *([] if boards else ["start state"]), "return", "met in training", box=None)
     for i in range(len(found.shown)):
         start = [] if boards else [numbers(found.observations[i])]
         table.add_row(str(i + 1), *start, _return(found, i), f"{found.lowest[i]:.3f} to {found.highest[i]:.3f}")

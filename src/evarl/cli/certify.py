@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from evarl.cli.parsing import parse
-from evarl.errors import InputError
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.errors import InputError, plain_text
 
 if TYPE_CHECKING:
     from evarl.certificates.issue import Issued
@@ -42,7 +42,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Certify:
+class Certify(OpensRuns):
     """Issue a certificate for the final policy of a run: JSON and a page, in the run's folder certificates.
 
     Exit code 0: certified, or bounded where no threshold or epsilon was given; 1: refuted or not shown; 2: refused input.
@@ -98,14 +98,15 @@ def run(arguments: list[str]) -> int:
         if issued.outcome != conclusion.outcome:
             print(f"{issued.outcome}: J ≥ {command.test.threshold:g} is answered by an earlier certificate,")
         print(f"{conclusion.outcome}, at confidence {percent(issued.certificate.confidence)}:")
-        print(conclusion.statement)
+        print(plain_text(conclusion.statement))
         if issued.certificate.earlier:
             print(f"  (with {len(issued.certificate.earlier)} earlier tests of this claim, whose levels count)")
         for name, number in conclusion.numbers.items():
-            print(f"  {name}: {number:.6g}")
+            print(f"  {plain_text(name)}: {number:.6g}")
         print(f"  rollouts: {conclusion.rollouts}")
         print(f"  head of the ledger: {ledger_head(issued)}")
-        print(f"\ncertificate in {issued.path}, page in {issued.html}; check it with: evarl verify {issued.path}")
+        path, html = plain_text(str(issued.path)), plain_text(str(issued.html))
+        print(f"\ncertificate in {path}, page in {html}; check it with: evarl verify {path}")
     return 0 if issued.outcome in ("certified", "bounded") else 1
 
 
@@ -153,4 +154,4 @@ def ledger_head(issued: "Issued") -> str:
 def _progress(line: str) -> None:
     """Over the last line, where somebody is looking."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{line}", end="" if "rollouts" in line else "\n", file=sys.stderr, flush=True)
+        print(f"\r\033[K{plain_text(line)}", end="" if "rollouts" in line else "\n", file=sys.stderr, flush=True)

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from rich.table import Table
 
 from evarl.cli.certify import Effort, record, terms
-from evarl.cli.parsing import parse
-from evarl.cli.tables import print_table
-from evarl.errors import InputError
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.cli.tables import PlainTable, print_table
+from evarl.errors import InputError, plain_text
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(OpensRuns):
     """Test J ≥ threshold for the policies of some runs, in the order of their predictions, until the first fails.
 
     All seeds of the runs are candidates. The family-wise error, that any of them is certified and does not reach the threshold,
@@ -36,7 +35,7 @@ def run(arguments: list[str]) -> int:
     from evarl.certificates.compare import compare_policies, earlier_tests  # imports JAX
 
     def say(line: str) -> None:
-        print(line, file=sys.stderr)
+        print(plain_text(line), file=sys.stderr)
 
     effort = command.test
     found = compare_policies(command.runs, terms(effort), again=effort.again, sign_with=effort.sign, say=say)
@@ -51,7 +50,7 @@ def run(arguments: list[str]) -> int:
         said = {"threshold": effort.threshold, "alpha": effort.alpha, "family_wise_error": error}
         print(json.dumps(said | {"earlier_tests": len(earlier), "candidates": rows}))
     else:
-        table = Table("candidate", "predicted J", "outcome", "J is at least", "rollouts", "certificate", box=None)
+        table = PlainTable("candidate", "predicted J", "outcome", "J is at least", "rollouts", "certificate", box=None)
         for one in found:
             cells = ["not tested", "—", "—", "—"]
             if one.issued is not None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.table import Table
 
-from evarl.cli.parsing import parse
-from evarl.cli.tables import print_table
-from evarl.errors import InputError
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.cli.tables import PlainTable, print_table
+from evarl.errors import InputError, plain_text
 from evarl.ope.configuration import LogSettings
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ HEAD = ("predictor", "MAE", "RMSE, noise-corrected", "bias", "rank over states",
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluate(OpensRuns):
     """Measure the evaluators of a run against Monte-Carlo truth; writes evaluation.json and evaluation.png."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -68,7 +67,7 @@ def run(arguments: list[str]) -> None:
         replicates=command.replicates,
         draw=command.draw,
         ope=command.log if command.ope else None,
-        say=lambda line: print(line, file=sys.stderr),
+        say=lambda line: print(plain_text(line), file=sys.stderr),
     )
     file = Path(command.out) if command.out else Path(command.run) / "evaluation.json"
     picture = file.with_suffix(".png")
@@ -79,7 +78,7 @@ def run(arguments: list[str]) -> None:
         print(json.dumps(evaluation_record(found, points=False) | {"file": str(file), "picture": str(picture)}))
         return
     _print(found)
-    print(f"\nresults in {file} and {picture}")
+    print(f"\nresults in {plain_text(f'{file} and {picture}')}")
 
 
 def parse_seeds(text: str) -> list[int] | None:
@@ -97,14 +96,15 @@ def _print(found: "Evaluation") -> None:
 
     one = len(found.seeds) == 1
     over = "standard errors are the Monte Carlo's" if one else f"mean ± standard error over {len(found.seeds)} seeds"
-    print(f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}")
+    about = f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}"
+    print(plain_text(about))
     print(f"start states: {found.start_states}; {found.rollouts} rollouts from each state")
     _print_returns("true return over μ_D", found)
     if found.passive is not None:
         _print_returns("the passive run's", found.passive)
     for kind in found.seeds[0].queries:
         print()
-        table = Table(*HEAD, box=None, title=f"{kind} states", title_justify="left", title_style="bold")
+        table = PlainTable(*HEAD, box=None, title=f"{kind} states", title_justify="left", title_style="bold")
         for row in (row for row in found.rows if row.queries == kind):
             table.add_row(row.predictor, *_cells(row))
         if found.passive is not None:
@@ -117,9 +117,10 @@ def _print(found: "Evaluation") -> None:
     if found.shuffled_with is not None:
         print(f"Ξ shuffled: mean error with the assessment returns of {found.shuffled_with}")
     if found.passive is not None:
-        print(f"† {found.passive.run}: other policies (β = 0), each against its own truth and its own best without Ξ")
+        passive = plain_text(found.passive.run)
+        print(f"† {passive}: other policies (β = 0), each against its own truth and its own best without Ξ")
     for note in found.notes:
-        print(f"note: {note}")
+        print(f"note: {plain_text(note)}")
 
 
 def _print_policies(found: "Evaluation") -> None:
@@ -128,7 +129,7 @@ def _print_policies(found: "Evaluation") -> None:
         return
     title = f"over the {len(found.seeds)} policies: their values at start states"
     head = ("predictor", "MAE", "RMSE", "Spearman", "Kendall", "regret@1", "rank violation")
-    table = Table(*head, box=None, title=title, title_justify="left", title_style="bold")
+    table = PlainTable(*head, box=None, title=title, title_justify="left", title_style="bold")
     for name, one in found.policies.items():
         cells = [one.mean_absolute_error, one.root_mean_squared_error, one.spearman, one.kendall, one.regret_at_k]
         cells.append(one.mean_maximum_rank_violation)

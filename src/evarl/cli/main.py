@@ -5,7 +5,8 @@ import os
 import sys
 from importlib.metadata import version
 
-from evarl.errors import EvarlError, unknown_name
+from evarl.errors import EvarlError, plain_text, unknown_name
+from evarl.storage.modules import only_here
 
 COMMANDS = {
     "train": "train a policy, with --beta an evaluable one, and keep the run in a directory",
@@ -40,7 +41,8 @@ def call(arguments: list[str]) -> int:
     try:
         if arguments[0] not in COMMANDS:
             raise unknown_name("command", arguments[0], COMMANDS)
-        return importlib.import_module(f"evarl.cli.{arguments[0]}").run(arguments[1:]) or 0
+        with only_here():
+            return importlib.import_module(f"evarl.cli.{arguments[0]}").run(arguments[1:]) or 0
     except EvarlError as error:
         print(f"evarl: {error}", file=sys.stderr)
         return 2
@@ -48,7 +50,7 @@ def call(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as error:
-        print(f"evarl: {error}" if str(error) else "evarl: stopped", file=sys.stderr)
+        print(f"evarl: {plain_text(str(error))}" if str(error) else "evarl: stopped", file=sys.stderr)
         return 130
 
 

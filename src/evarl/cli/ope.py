@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.table import Table
 
 from evarl.cli.evaluate import parse_seeds
-from evarl.cli.parsing import parse
-from evarl.cli.tables import print_table
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.cli.tables import PlainTable, print_table
+from evarl.errors import plain_text
 from evarl.ope.configuration import LogSettings
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Ope:
+class Ope(OpensRuns):
     """Estimate the values of a run's final policies from the trajectories its training logged; writes ope.json.
 
     The run must have been trained with --log-megabytes. No environment is stepped.
@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> None:
     from evarl.report.logged import estimate_run, logged_record  # imports JAX
     from evarl.storage.files import write_bytes
 
-    found = estimate_run(command.run, seeds, command.settings, lambda line: print(line, file=sys.stderr))
+    found = estimate_run(command.run, seeds, command.settings, _say)
     file = Path(command.out) if command.out else Path(command.run) / "ope.json"
     record = {"run": command.run, "rule": command.settings.rule, "seeds": [logged_record(one) for one in found]}
     write_bytes(file, (json.dumps(record, ensure_ascii=False) + "\n").encode())
@@ -53,7 +53,11 @@ def run(arguments: list[str]) -> None:
         return
     for one in found:
         _print(one, command.settings.confidence)
-    print(f"\nresults in {file}")
+    print(f"\nresults in {plain_text(str(file))}")
+
+
+def _say(line: str) -> None:
+    print(plain_text(line), file=sys.stderr)
 
 
 def _print(found: "LoggedSeed", confidence: float) -> None:
@@ -67,7 +71,7 @@ def _print(found: "LoggedSeed", confidence: float) -> None:
         "largest weight",
         "Bellman error",
     )
-    table = Table(*columns, box=None, title=head, title_justify="left", title_style="bold")
+    table = PlainTable(*columns, box=None, title=head, title_justify="left", title_style="bold")
     for method, one in found.estimates.items():
         tightest = [one.intervals[name] for name in ("bootstrap", "t") if name in one.intervals]
         share = one.largest_weight_share

@@ -3,13 +3,25 @@
 import contextlib
 import io
 import re
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
 
 import tyro
 
 from evarl.errors import InputError
+from evarl.storage.modules import allow_modules
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OpensRuns:
+    """What every command takes that opens a run."""
+
+    allow_module: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")] = field(
+        default=(), kw_only=True
+    )
+    """Module that a world in a file may come from; it is imported, which runs its code. Can be given several times."""
 
 
 def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
@@ -17,11 +29,14 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(kind, args=arguments, prog=program, default=default)
+            command = tyro.cli(kind, args=arguments, prog=program, default=default)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise InputError(_one_line(errors.getvalue())) from None
+    if isinstance(command, OpensRuns):
+        allow_modules(*command.allow_module)
+    return command
 
 
 def _one_line(text: str) -> str:

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import tyro
 
-from evarl.cli.parsing import parse
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.errors import plain_text
 
 
 @dataclass(frozen=True)
-class Pretrain:
+class Pretrain(OpensRuns):
     """Train a run again, to the last bit, and fit an evaluator to the policies met on the way.
 
     The file is for `evarl train … --evaluator-mode frozen --evaluator.file FILE --assessment.file FILE-assessment…`.
@@ -40,4 +41,4 @@ def run(arguments: list[str]) -> None:
         transitions=command.transitions,
         steps=command.steps,
     )
-    print(f"evaluator in {path}")
+    print(f"evaluator in {plain_text(str(path))}")

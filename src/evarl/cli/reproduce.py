@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from evarl.cli.parsing import parse
-from evarl.errors import EvarlError, InputError
+from evarl.errors import EvarlError, InputError, plain_text
 from evarl.reproduce.scales import COMPILE_QUICKLY, SCALES, ResultName, ScaleName, with_seeds
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ def run(arguments: list[str]) -> None:
     if len(chosen) > 1:
         pages.append(write_index(entries, store.folder))
     for name, why in failures.items():
-        print(f"failed: {name}: {why}", file=sys.stderr)
+        print(f"failed: {name}: {plain_text(why)}", file=sys.stderr)
     if command.json:
         summary = {entry.name: dict(entry.verdicts) for entry in entries}
         print(json.dumps({"out": str(store.folder), "verdicts": summary, "failures": failures}))
     elif len(chosen) > 1:
-        print(f"\nall reports: {pages[-1]}")
+        print(f"\nall reports: {plain_text(str(pages[-1]))}")
     if failures:
         raise EvarlError(
             f"{len(failures)} of the jobs failed; the reports are of the others. Try the same command again"
@@ -121,4 +121,4 @@ def _print(found: "Findings", page: Path) -> None:
         if check.effect is not None:
             effect += ")" if check.interval is None else f", {check.interval[0]:.3g} to {check.interval[1]:.3g})"
         print(f"  {check.verdict:<13} {check.claim}{effect}")
-    print(f"  report: {page}")
+    print(f"  report: {plain_text(str(page))}")

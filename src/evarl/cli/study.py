@@ -8,6 +8,7 @@ from typing import Literal
 import tyro
 
 from evarl.cli.parsing import parse
+from evarl.errors import plain_text
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def run(arguments: list[str]) -> None:
     from evarl.runs.machine import keep_compiled_programs
 
     def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(plain_text(text), file=sys.stderr, flush=True)
 
     keep_compiled_programs()
     if command.name == "gradients":
@@ -57,4 +58,4 @@ def run(arguments: list[str]) -> None:
     }
     tables.fill_page(command.page, marks)
     tables.gradients_figure(by_gradient, command.page.parent / "gradients.png")
-    print(f"tables in {command.page}")
+    print(f"tables in {plain_text(str(command.page))}")

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import tyro
 
-from evarl.cli.parsing import parse
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.errors import plain_text
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import PRESETS, preset
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(OpensRuns):
     """Train a policy and keep the run in a directory: configuration, metrics, events, checkpoints, final policies."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
@@ -64,4 +65,4 @@ def run(arguments: list[str]) -> None:
     spread = "" if error is None else f" ± {error:.3f} (standard error over {summary['seeds']} seeds)"
     what = "no episode finished" if mean is None else f"return {mean:.3f}{spread}"
     print(f"{what} in the last tenth of {summary['updates']} updates")
-    print(f"results in {result.path}")
+    print(f"results in {plain_text(str(result.path))}")

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from evarl.cli.parsing import parse
+from evarl.cli.parsing import OpensRuns, parse
+from evarl.errors import plain_text
 
 if TYPE_CHECKING:
     from evarl.certificates.verify import Verification
 
 
 @dataclass(frozen=True)
-class Verify:
+class Verify(OpensRuns):
     """Verify a certificate. Exit code 0: verified; 1: it is not, and what is wrong is named; 2: the file cannot be read.
 
     Everything that can be derived is derived again. Then its rollouts are made again, to the last bit on the platform that
@@ -72,9 +73,9 @@ def _print(found: "Verification") -> None:
     from evarl.certificates.conclusions import percent
 
     for note in found.notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {plain_text(note)}", file=sys.stderr)
     for name, what in found.changed.items():
-        print(f"{name}: {what}")
+        print(plain_text(f"{name}: {what}"))
     if not found.verified:
         print("NOT verified: do not rely on this certificate")
         return
@@ -85,9 +86,9 @@ def _print(found: "Verification") -> None:
         ("same", "fresh"): "the same rollouts were made again, to the last bit, and fresh ones show it too",
     }[tuple(found.made)]
     print(f"verified ({made}): {found.conclusion.outcome}, at confidence {percent(found.certificate.confidence)}")
-    print(found.conclusion.statement)
+    print(plain_text(found.conclusion.statement))
     stated = found.certificate.conclusion.statement
     if found.conclusion.statement != stated:
-        print(f"  (the certificate states more, which fresh rollouts do not show: {stated})")
+        print(f"  (the certificate states more, which fresh rollouts do not show: {plain_text(stated)})")
     if found.signature is not None:
         print(f"  signed by {found.signature.key}")

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from rich.table import Table
-
 from evarl.cli.parsing import parse
-from evarl.cli.tables import print_table
+from evarl.cli.tables import PlainTable, print_table
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,7 @@ def run(arguments: list[str]) -> None:
 
     from evarl.worlds.registry import make_world, world_names  # imports JAX
 
-    table = Table("world", "observations", "actions", "horizon", "discount", box=None)
+    table = PlainTable("world", "observations", "actions", "horizon", "discount", box=None)
     for name in world_names():
         world = make_world(name)
         table.add_row(

@@ -1,21 +1,28 @@
 """Tables and figures of the studies, written from their result files and never by hand."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from evarl.errors import FileError
 from evarl.experiments.gradients import conditions
 from evarl.experiments.measure import summarise
 from evarl.stats import paired_difference
-from evarl.storage.files import write_atomically, write_bytes
+from evarl.storage.files import read_regular, write_atomically, write_bytes
+from evarl.storage.plain import LONGEST, read_json
 from evarl.truth.exact import best_return
 from evarl.worlds.navigation import Navigation
 
 
 def read_results(folder: Path) -> dict[str, Any]:
     """Every result file of a folder, by the name of its condition or world."""
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    return {result.get("condition") or result["world"]: result for result in results}
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        result = read_json(path)
+        name = (result.get("condition") or result.get("world")) if isinstance(result, dict) else None
+        if not isinstance(name, str):
+            raise FileError(f"{path}: is not the result of a study; move it away")
+        found[name] = result
+    return found
 
 
 def gradients_table(results: dict[str, Any]) -> str:
@@ -124,13 +131,13 @@ def gradients_figure(results: dict[str, Any], path: Path) -> None:
 
 def fill_page(path: Path, marks: dict[str, str]) -> None:
     """Replace what stands between `<!-- NAME -->` and `<!-- end NAME -->` in a page."""
-    text = path.read_text()
+    text = read_regular(path, LONGEST).decode(errors="surrogateescape")
     for name, content in marks.items():
         begin, end = f"<!-- {name} -->", f"<!-- end {name} -->"
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(end)
         text = f"{before}{begin}\n{content}\n{end}{after}"
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(errors="surrogateescape"))
 
 
 def _cell(mean: float, error: float) -> str:

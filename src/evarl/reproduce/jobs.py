@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evarl.errors import EvarlError, FileError, InputError
-from evarl.storage.files import write_bytes
+from evarl.errors import EvarlError, FileError, InputError, plain_text
+from evarl.storage.files import check_regular, write_bytes
+from evarl.storage.plain import read_json
+
+LONGEST = 2**20
+"""Bytes of the list of a job's sittings."""
 
 
 class JobTakenError(EvarlError):
@@ -119,9 +123,9 @@ class Store:
     def progress(self, job: Job) -> tuple[float, str]:
         """How far a job is, as it last said."""
         try:
-            said = json.loads((self.work(job) / "progress.json").read_text())
-            return float(said["share"]), str(said["text"])
-        except (OSError, ValueError, KeyError, TypeError):
+            said = read_json(self.work(job) / "progress.json")
+            return min(1.0, max(0.0, float(said["share"]))), plain_text(str(said["text"]))
+        except (FileError, ValueError, KeyError, TypeError, OverflowError):
             return 0.0, ""
 
     @contextmanager
@@ -130,6 +134,8 @@ class Store:
         folder = self.work(job)
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(folder / "sittings"):
+                check_regular(folder / "sittings", LONGEST)
             with (folder / "sittings").open("a+") as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,12 +155,14 @@ class Store:
 
     def _kept(self, job: Job) -> dict[str, Any]:
         path = self.result_file(job)
+        if not os.path.lexists(path):
+            raise FileError(f"{path}: is missing; run the reproduction again")
         try:
-            kept = json.loads(path.read_text())
+            kept = read_json(path)
             if kept["job"] != job.name or not isinstance(kept["result"], dict):
                 raise ValueError("it is of another job")
             return kept
-        except FileNotFoundError as error:
-            raise FileError(f"{path}: is missing; run the reproduction again") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except FileError as error:
+            raise FileError(f"{error}; delete it and run the reproduction again") from error
+        except (ValueError, KeyError, TypeError) as error:
             raise FileError(f"{path}: corrupt ({error}); delete it and run the reproduction again") from error

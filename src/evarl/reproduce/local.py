@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from evarl.reproduce.jobs import Job, Store
 from evarl.reproduce.schedule import Ended
+from evarl.storage.files import check_appendable, read_end
 
+END = 2**16
+"""Bytes at the end of a worker's output in which the reason of its failure stands."""
 MOST = 4
 """Workers by default, at the most: a compiled program keeps several cores busy by itself."""
 
@@ -41,6 +44,7 @@ class LocalWorkers:
         """Start a worker. It is in a session of its own, so that Ctrl-C reaches it through us, once."""
         folder = self._store.work(job)
         folder.mkdir(parents=True, exist_ok=True)
+        check_appendable(folder / "output.txt")
         with (folder / "output.txt").open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "evarl.reproduce.worker", str(self._store.folder)],
@@ -74,7 +78,7 @@ class LocalWorkers:
 
     def _reason(self, job: Job, code: int) -> str:
         path = self._store.work(job) / "output.txt"
-        lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in read_end(path, END).decode(errors="replace").splitlines() if line.strip()]
         if code < 0:
             return f"the worker was killed by {signal.Signals(-code).name}; see {path}"
         return f"{lines[-1] if lines else f'exit code {code}'} (see {path})"

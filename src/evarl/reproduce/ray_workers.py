@@ -15,6 +15,7 @@ from evarl.reproduce.jobs import Job, JobTakenError, Store
 from evarl.reproduce.local import default_workers
 from evarl.reproduce.schedule import Ended
 from evarl.reproduce.worker import work
+from evarl.storage.files import check_appendable
 
 DEATHS = 5
 """Workers that a job may lose, to a machine that goes away or to whoever kills processes, before it counts as failed."""
@@ -154,6 +155,7 @@ def _do(folder: str, data: dict[str, Any], mark: str) -> str | None:
         return str(error)
     except Exception as error:
         path = Store(Path(folder)).work(Job.from_dict(data)) / "output.txt"
+        check_appendable(path)
         with path.open("a") as output:
             traceback.print_exc(file=output)
         return f"{_line(error)} (see {path})"

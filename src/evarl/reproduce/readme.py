@@ -1,8 +1,9 @@
 """Puts the main table of the committed results into the README: `python -m evarl.reproduce.readme` (`make results`)."""
 
-import json
+import os
 from pathlib import Path
 
+from evarl.errors import FileError
 from evarl.experiments.tables import fill_page
 from evarl.report.predictors import EVALUATOR
 from evarl.reproduce.common import gathered, one_of
@@ -12,6 +13,7 @@ from evarl.reproduce.jobs import Store
 from evarl.reproduce.results import NAMES
 from evarl.reproduce.scales import LAPTOP, PAPER
 from evarl.reproduce.tables import markdown
+from evarl.storage.plain import read_json
 
 FOLDER = Path("results/reproduce")
 SCALES = {"mismatch": "paper", "tabular": "paper"}
@@ -48,8 +50,8 @@ def verdict_table(folder: Path) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name in NAMES:
         file = folder / name / "checks.json"
-        if file.exists():
-            verdicts = [check["verdict"] for check in json.loads(file.read_text())["checks"]]
+        if os.path.lexists(file):
+            verdicts = _verdicts(file)
             counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")]
             rows.append((name, SCALES.get(name, "laptop"), *counts))
     return Table("verdicts", "", ("result", "scale", "hold", "do not hold", "undecided"), tuple(rows))
@@ -59,6 +61,13 @@ def blocks(folder: Path) -> dict[str, str]:
     """What stands between the marks of the README."""
     found = {"results": main_table(Store(folder)), "verdicts": verdict_table(folder)}
     return {name: _only_rows(markdown(table)) for name, table in found.items()}
+
+
+def _verdicts(file: Path) -> list[str]:
+    try:
+        return [str(check["verdict"]) for check in read_json(file)["checks"]]
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{file}: is not a list of checks; make it anew with `evarl reproduce`") from error
 
 
 def _only_rows(text: str) -> str:

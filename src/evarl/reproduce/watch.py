@@ -37,10 +37,10 @@ class Display:
         self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
         self._live = self._console.is_terminal and not quiet
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             TimeElapsedColumn(),
             console=self._console,
             disable=not self._live,

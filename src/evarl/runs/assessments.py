@@ -1,7 +1,6 @@
 """Assessments and evaluators of a run: made from its configuration, kept beside it, and read back."""
 
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from evarl.learning.engines import CompiledEngine
 from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import make_learner
 from evarl.storage.files import reason
+from evarl.storage.modules import check_world
 from evarl.storage.tensors import load_arrays, load_tree, save_tree
 from evarl.truth.monte_carlo import visited_states
 from evarl.worlds.registry import make_world
@@ -82,8 +82,8 @@ def save_assessment(path: Path, assessment: Assessment | HostAssessment) -> None
 def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings: Any) -> Assessment | HostAssessment:
     """Read an assessment back; one that was saved with mappings wants them again.
 
-    A file does not decide what is imported: Gymnasium's worlds from a module that is not loaded are refused, unless they are
-    among those that the user has `named`.
+    A file does not decide what is imported: Gymnasium's worlds from a module that is neither loaded nor allowed are refused,
+    unless they are among those that the user has `named`.
     """
     arrays, about = load_arrays(path)
     try:
@@ -100,9 +100,8 @@ def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings:
         raise FileError(f"{path}: is not an assessment ({error} is missing or wrong)") from error
     if not 0 <= discount <= 1:
         raise FileError(f"{path}: has the discount {discount}; want a number from 0 to 1")
-    module = name.removeprefix("gymnasium/").rpartition(":")[0] if name.startswith("gymnasium/") else ""
-    if module and module not in sys.modules and name not in named:
-        raise InputError(f"{path}: is for {name}; import {module} first, since a file does not decide what is imported")
+    if name not in named:
+        check_world(name, path)
     world = make_world(name, limit)
     if isinstance(world, HostWorld):
         seeds = arrays.get("seeds", np.empty(0))

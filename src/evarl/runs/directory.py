@@ -18,7 +18,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from typing import Any
 from evarl.errors import FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
-from evarl.storage.files import write_bytes
+from evarl.storage.files import refuse_links_out, write_bytes
+from evarl.storage.modules import check_world
 from evarl.storage.plain import as_declared, read_json, seal, unseal
 
 FORMAT = 1
@@ -72,7 +73,7 @@ class RunDirectory:
 
     def finished(self) -> bool:
         """Whether the run came to its end."""
-        return self.summary.exists()
+        return os.path.lexists(self.summary)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -140,11 +141,15 @@ def check_free(path: Path) -> None:
         raise InputError(f"out: {path} is not an empty directory; choose another")
 
 
-def open_run(path: Path, config: TrainConfig | None = None) -> RunDirectory:
-    """Open a run directory; with `config`, refuse one that was made with another configuration."""
+def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Sequence[str] = ()) -> RunDirectory:
+    """Open a run directory; with `config`, refuse one that was made with another configuration.
+
+    A run may be from anywhere: links out of it are refused, and so are modules that neither `config` nor the user names.
+    """
     file = path / "config.json"
-    if not file.exists():
+    if not os.path.lexists(file):
         raise FileError(f"{path}: holds no run (there is no config.json)")
+    refuse_links_out(path)
     about = read_json(file)
     if not isinstance(about, dict) or about.get("format") != FORMAT or about.keys() - KEPT:
         raise FileError(f"{file}: was not written by this version (format {FORMAT})")
@@ -157,7 +162,13 @@ def open_run(path: Path, config: TrainConfig | None = None) -> RunDirectory:
         raise FileError(f"{file}, log_megabytes: is {about['log_megabytes']}; want a number from 0 on")
     if config is not None and (found := differences(kept.to_dict(), config.to_dict())):
         raise InputError(f"resume: {path} was made with another configuration (there ≠ here): {'; '.join(found)}")
-    kept.validate()
+    try:
+        kept.validate()
+    except InputError as error:
+        raise FileError(f"{file}, config: {error}") from error
+    for world in (kept.world, kept.assessment.world):
+        if world is not None and config is None:
+            check_world(world, file, allow_modules)
     return RunDirectory(path, kept, groups, about)
 
 

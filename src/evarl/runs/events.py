@@ -5,6 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from evarl.errors import FileError
+from evarl.storage.files import reason
+
 
 class EventWriter:
     """Writes rows as they come; rows after `first_update` left by an interrupted run are purged."""
@@ -12,7 +15,10 @@ class EventWriter:
     def __init__(self, folder: Path, first_update: int):
         from tensorboardX import SummaryWriter  # slow to import, and not wanted by those who only read
 
-        self._writer = SummaryWriter(logdir=str(folder), purge_step=first_update, flush_secs=3600)
+        try:
+            self._writer = SummaryWriter(logdir=str(folder), purge_step=first_update, flush_secs=3600)
+        except OSError as error:
+            raise FileError(f"{folder}: cannot be written ({reason(error)})") from error
 
     def add(self, first_update: int, columns: dict[str, np.ndarray]) -> None:
         """Add columns of shape [updates, seeds]; updates in which no episode finished have no return."""

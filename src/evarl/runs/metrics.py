@@ -1,5 +1,6 @@
 """Metrics of a run: one row per update and seed, in one Parquet file that pandas and polars open directly."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evarl.errors import FileError
-from evarl.storage.files import write_atomically
+from evarl.storage.files import read_regular, reason, write_atomically
+
+LARGEST = 4 * 2**30
+"""Bytes of a table, in the file and in memory; one that is larger is none of ours."""
 
 
 class MetricsTable:
@@ -49,9 +53,16 @@ class MetricsTable:
     @classmethod
     def read(cls, path: Path) -> "MetricsTable":
         """Read a file back; an empty table when there is none yet."""
-        if not path.exists():
+        if not os.path.lexists(path):
             return cls()
+        data = pa.BufferReader(read_regular(path, LARGEST))
         try:
-            return cls(pq.read_table(path))
-        except (OSError, pa.ArrowException) as error:
-            raise FileError(f"{path}: corrupt or truncated ({str(error).splitlines()[0]})") from error
+            found = pq.read_metadata(data)
+            if found.num_rows * found.num_columns * 8 > LARGEST:  # equal values take next to no room in the file
+                raise FileError(f"{path}: corrupt (it says that it holds {found.num_rows} rows)")
+            table = pq.read_table(data)
+            table.validate(full=True)
+            table.column_names  # noqa: B018 — raises where they are no text
+            return cls(table)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error

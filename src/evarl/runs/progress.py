@@ -6,6 +6,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from evarl.errors import plain_text
+
 PLAIN_SECONDS = 10.0
 """Without a terminal, a line is printed this often."""
 
@@ -16,10 +18,10 @@ class ProgressBar:
     def __init__(self, label: str, updates: int, quiet: bool):
         self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
         self._live = self._console.is_terminal and not quiet
-        self._label, self.updates, self.done = label, updates, 0
+        self._label, self.updates, self.done = plain_text(label), updates, 0
         self._printed = time.monotonic()
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.completed:.0f}/{task.total:.0f} updates"),
@@ -29,7 +31,7 @@ class ProgressBar:
             console=self._console,
             disable=not self._live,
         )
-        self._task = self._progress.add_task(label, total=updates, speed="", result="")
+        self._task = self._progress.add_task(self._label, total=updates, speed="", result="")
 
     def __enter__(self) -> "ProgressBar":
         self._progress.start()
@@ -57,4 +59,4 @@ class ProgressBar:
 
     def say(self, message: str) -> None:
         """Print a line above the bar."""
-        self._console.print(message, markup=False, highlight=False)
+        self._console.print(plain_text(message), markup=False, highlight=False)

@@ -1,6 +1,7 @@
 """A run that exists on disk, as an object."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,12 @@ class Run:
         self._directory = directory
 
     @classmethod
-    def load(cls, path: str | Path) -> "Run":
-        """Open the run in a directory. Nothing in it is executed."""
-        return cls(open_run(Path(path)))
+    def load(cls, path: str | Path, *, allow_modules: Sequence[str] = ()) -> "Run":
+        """Open the run in a directory. Nothing in it is executed.
+
+        A run whose world comes from a module of its own wants this module loaded already, or among `allow_modules`.
+        """
+        return cls(open_run(Path(path), allow_modules=allow_modules))
 
     @property
     def path(self) -> Path:

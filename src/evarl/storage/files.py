@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,29 @@ def check_regular(path: Path, longest: int) -> None:
     """Refuse what `read_regular` refuses, without reading: for libraries that open files themselves."""
     with _opened(path, longest):
         pass
+
+
+def read_end(path: Path, longest: int) -> bytes:
+    """The last `longest` bytes of a regular file."""
+    with _opened(path, sys.maxsize) as (file, size):
+        file.seek(max(0, size - longest))
+        return file.read(longest)
+
+
+def check_appendable(path: Path) -> None:
+    """Refuse to append to what exists and is no regular file: opening a FIFO for writing waits for a reader."""
+    if os.path.lexists(path):
+        check_regular(path, sys.maxsize)
+
+
+def refuse_links_out(folder: Path) -> None:
+    """FileError if anything in a folder links to what lies outside of it; the folder itself may be reached by a link."""
+    root = os.path.realpath(folder)
+    for inside, folders, files in os.walk(root):
+        for one in (os.path.join(inside, name) for name in (*folders, *files)):
+            if os.path.islink(one) and os.path.commonpath([root, target := os.path.realpath(one)]) != root:
+                shown = os.path.join(folder, os.path.relpath(one, root))
+                raise FileError(f"{shown}: links to {target}, outside of {folder}; put the file itself there")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from evarl.errors import FileError
-from evarl.storage.files import reason
+from evarl.storage.files import read_regular, reason
 
 T = TypeVar("T")
 Real = Callable[[float], bool]
@@ -26,13 +26,9 @@ EXACT = 2**53
 def read_json(path: Path) -> Any:
     """Plain data from a file."""
     try:
-        if path.stat().st_size > LONGEST:
-            raise FileError(f"{path}: is longer than any file of this kind")
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_regular(path, LONGEST))
         json.dumps(data, ensure_ascii=False).encode()  # raises where a text holds half a character
-    except FileNotFoundError as error:
-        raise FileError(f"{path}: no such file") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: cannot be read as JSON ({reason(error)})") from error
     level = [data]
     for _ in range(DEEPEST):

@@ -11,8 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from evarl.errors import FileError
-from evarl.storage.files import CONTROL, reason, write_bytes
+from evarl.storage.files import CONTROL, check_regular, reason, write_bytes
 
+LARGEST = 16 * 2**30
+"""Bytes of a file; one that is larger is none of ours."""
 LONGEST = 1000
 """Characters of a name or a value beside the arrays; those that are longer are none of ours."""
 
@@ -42,12 +44,11 @@ def load_tree(path: Path, template: Any) -> tuple[Any, dict[str, str]]:
 
 def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Read all arrays of a file by name, and the text beside them, after checking the checksum."""
+    check_regular(path, LARGEST)
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {})["evarl"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — a file, not a dictionary
-    except FileNotFoundError as error:
-        raise FileError(f"{path}: no such file") from error
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error
     if not isinstance(about, dict) or not all(map(_is_word, [*arrays, *about, *about.values()])):

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from evarl.errors import InputError, unknown_name
+from evarl.storage.files import reason
 from evarl.worlds.spaces import Box, Discrete, Space
 from evarl.worlds.third_party import as_box
 from evarl.worlds.world import HostEnvironments, HostStep, HostWorld
@@ -119,13 +120,16 @@ def make(name: str, horizon: int | None, discount: float | None) -> GymnasiumWor
 
 
 def _registered(name: str, identifier: str) -> gymnasium.envs.registration.EnvSpec:
-    """Gymnasium's entry for an id; the module before a colon is imported first, so that it can register itself."""
+    """Gymnasium's entry for an id; the module before a colon is imported first, so that it can register itself.
+
+    Names that come from files have passed `check_world` before.
+    """
     module, _, plain = identifier.rpartition(":")
     try:
         if module:
             importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(f"world: '{name}' cannot be made here: {error}") from error
+    except Exception as error:  # whatever the module raises
+        raise InputError(f"world: '{name}' cannot be made here: {reason(error)}") from error
     if plain not in gymnasium.registry:
         near = difflib.get_close_matches(plain, gymnasium.registry, n=3)
         raise unknown_name("world", name, dict.fromkeys([f"gymnasium/{found}" for found in near] + names()))
@@ -133,9 +137,12 @@ def _registered(name: str, identifier: str) -> gymnasium.envs.registration.EnvSp
 
 
 def _create(name: str, identifier: str) -> gymnasium.Env[Any, Any]:
-    """One environment without a time limit; what it lacks to run here is said on one line."""
+    """One environment without a time limit; what it lacks to run here is said on one line.
+
+    Gymnasium would import the module before a colon by itself, and only `_registered` does that here.
+    """
     try:
-        return gymnasium.make(identifier, max_episode_steps=-1)
+        return gymnasium.make(identifier.rpartition(":")[2], max_episode_steps=-1)
     except (ImportError, gymnasium.error.Error) as error:
         raise InputError(f"world: '{name}' cannot be made here: {' '.join(str(error).split())}") from error
 

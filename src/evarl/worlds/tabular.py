@@ -1,5 +1,6 @@
 """Finite Markov decision processes given by arrays. Their exact values are in `evarl.truth.exact`."""
 
+import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.errors import FileError, InputError, unknown_name
-from evarl.storage.files import reason
+from evarl.storage.files import read_regular, reason
 from evarl.storage.tensors import true_flags
 from evarl.worlds.spaces import Box, Discrete
 from evarl.worlds.world import Key, World, bounded_returns
@@ -113,8 +114,8 @@ def chain(horizon: int = 100, discount: float = 0.9) -> Tabular:
 def load(path: str, horizon: int = 100, discount: float = 0.9) -> Tabular:
     """Read `transitions`, `rewards`, `start` and optionally `terminal` from an .npz file. Pickled arrays are refused."""
     try:
-        # NumPy leaves a file that it cannot read open
-        with warnings.catch_warnings(), Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        file = io.BytesIO(read_regular(Path(path), LARGEST))
+        with warnings.catch_warnings(), np.load(file, allow_pickle=False) as arrays:
             warnings.simplefilter("ignore")  # of old notations
             if sum(member.file_size for member in arrays.zip.infolist()) > LARGEST:
                 raise ValueError("its arrays are too large")

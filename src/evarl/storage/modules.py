@@ -1,0 +1,55 @@
+"""Modules that files may name. A run may say that its world comes from one, and importing a module runs its code.
+
+What a user types, on the command line or in Python, is imported. What a file names is imported only if it is loaded
+already, or if the user has allowed it by name: with `--allow-module NAME`, with `evarl.allow_modules("NAME")`, or for one
+run with `Run.load(path, allow_modules=("NAME",))`. No JAX.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from evarl.errors import FileError, InputError
+
+_allowed: frozenset[str] = frozenset()
+
+
+def allow_modules(*names: str) -> None:
+    """Let files name these modules, for as long as this process lives."""
+    global _allowed
+    _allowed |= frozenset(names)
+
+
+@contextmanager
+def only_here() -> Iterator[None]:
+    """Forget afterwards what was allowed inside."""
+    global _allowed
+    before = _allowed
+    try:
+        yield
+    finally:
+        _allowed = before
+
+
+def module_of(world: str) -> str:
+    """The module that a world is to be imported from, or nothing.
+
+    >>> module_of("gymnasium/package.worlds:Maze-v0"), module_of("gymnasium/CartPole-v1"), module_of("brax/ant:spring")
+    ('package.worlds', '', '')
+    """
+    family, _, identifier = world.partition("/")
+    return identifier.rpartition(":")[0] if family == "gymnasium" else ""
+
+
+def check_world(world: str, file: Path, allowed: Sequence[str] = ()) -> None:
+    """Refuse a world that a file names, if a module would be imported for it that nobody has allowed."""
+    module = module_of(world)
+    if not module or module in sys.modules or module in _allowed or module in allowed:
+        return
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise FileError(f"{file}: names the world {world!r:.100}, and {module!r:.100} cannot be the name of a module")
+    raise InputError(
+        f"{file}: names a world of the module '{module}', and files do not decide what is imported; if you trust it, allow "
+        f"it with --allow-module {module}, in Python with evarl.allow_modules('{module}')"
+    )
