@@ -317,3 +317,22 @@ def test_texts_of_files_are_escaped_in_errors_and_on_the_display(folder, tmp_pat
     share, said = store.progress(job)
     assert said.isprintable()
     assert 0 <= share <= 1
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b", "/dev/null", "/dev/null/x"])
+def test_paths_that_can_hold_no_run_are_refused(capsys, name):
+    train = ["train", "navigation", "--updates", "1", "--environments", "2", "--steps", "8", "--quiet", "--out", name]
+    for command in (["assess", name], ["verify", name], train, [*train, "--resume"]):
+        refusal(capsys, *command)
+
+
+def test_a_directory_in_the_place_of_a_log_is_refused_when_training_goes_on(folder, tmp_path, capsys):
+    path = Path(shutil.copytree(folder / "plain", tmp_path / "run"))
+    (path / "summary.json").unlink()
+    (newest,) = path.glob("checkpoints/*/update-000000003.safetensors")
+    newest.unlink()
+    (log,) = path.glob("log/*/*")
+    log.unlink()
+    log.mkdir()
+    again = ["train", "navigation", "--world", "gymnasium/CartPole-v1", *SMALL.split(), "--out", str(path), "--resume"]
+    assert refusal(capsys, *again) == f"evarl: {log}: cannot be deleted (Is a directory); move it away"

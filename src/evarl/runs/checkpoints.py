@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from evarl.errors import FileError
+from evarl.storage.files import delete
 from evarl.storage.tensors import load_tree, save_tree
 
 KEPT = 3
@@ -14,7 +15,7 @@ def save_checkpoint(folder: Path, update: int, state: Any) -> None:
     """Write the state after `update` updates, then drop the oldest checkpoints."""
     save_tree(_path(folder, update), state, {"kind": "checkpoint", "update": str(update)})
     for path in sorted(folder.glob("update-*.safetensors"))[:-KEPT]:
-        path.unlink()
+        delete(path)
 
 
 def load_newest(folder: Path, template: Any, warn: Callable[[str], None]) -> tuple[int, Any] | None:

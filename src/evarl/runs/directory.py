@@ -26,7 +26,7 @@ from typing import Any
 from evarl.errors import FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
-from evarl.storage.files import refuse_links_out, write_bytes
+from evarl.storage.files import reason, refuse_links_out, write_bytes
 from evarl.storage.modules import check_world
 from evarl.storage.plain import as_declared, read_json, seal, unseal
 
@@ -128,16 +128,16 @@ def create(
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-    except OSError as error:
-        raise FileError(f"out: cannot make {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # a path with a zero byte is a ValueError
+        raise FileError(f"out: cannot make {path}: {reason(error)}") from error
     return RunDirectory(path, config, groups, about)
 
 
 def check_free(path: Path) -> None:
     """Refuse a directory that holds a run or anything else."""
-    if (path / "config.json").exists():
+    if os.path.lexists(path / "config.json"):
         raise InputError(f"out: {path} already holds a run; choose another directory, or go on with --resume")
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"out: {path} is not an empty directory; choose another")
 
 

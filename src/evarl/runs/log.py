@@ -15,6 +15,7 @@ from evarl.agents.trajectory import Trajectory
 from evarl.errors import FileError, InputError
 from evarl.learning.learner import Learner
 from evarl.ope.dataset import LoggedData
+from evarl.storage.files import delete
 from evarl.storage.tensors import load_arrays, save_tree
 
 FLUSH_BYTES = 64 * 2**20
@@ -34,7 +35,7 @@ class LogWriter:
         self._next = self._bytes = 0
         for path, (begins, _) in _files(folder):
             if begins >= done:
-                path.unlink()  # made after the checkpoint that training goes on from, and about to be made again
+                delete(path)  # made after the checkpoint that training goes on from, and about to be made again
 
     def add(self, update: int, batch: Trajectory) -> None:
         """Take in the batch of an update, [seeds, T, N, ...]."""

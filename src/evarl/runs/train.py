@@ -1,6 +1,7 @@
 """Training on the host's side: compiled chunks of updates, and between them logging, saving and showing progress."""
 
 import dataclasses
+import os
 import resource
 import signal
 import threading
@@ -90,7 +91,7 @@ def train(
     if not 0 <= log_megabytes < float("inf"):
         raise InputError(f"log-megabytes: {log_megabytes} is not allowed; want a number from 0 on")
     path = Path(out) if out is not None else _default_path(settings, resume)
-    going_on = resume and (path / "config.json").exists()
+    going_on = resume and os.path.lexists(path / "config.json")
     kept = directory.open_run(path, settings) if going_on else None
     if kept is None:
         directory.check_free(path)

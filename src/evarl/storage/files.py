@@ -60,6 +60,14 @@ def check_appendable(path: Path) -> None:
         check_regular(path, sys.maxsize)
 
 
+def delete(path: Path) -> None:
+    """Delete a file; FileError where a directory, or a lack of rights, stands in the way."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be deleted ({error.strerror or error}); move it away") from error
+
+
 def refuse_links_out(folder: Path) -> None:
     """FileError if anything in a folder links to what lies outside of it; the folder itself may be reached by a link."""
     root = os.path.realpath(folder)
