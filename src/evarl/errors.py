@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 class EvarlError(Exception):
-    """Base of every error this package raises on purpose; the command line prints it on one line and exits with 2."""
+    """Base of every error this package raises on purpose; the command line prints it on one line and exits with 2, or 1."""
 
 
 class InputError(EvarlError, ValueError):
@@ -16,8 +16,16 @@ class FileError(EvarlError):
     """A file that is missing, corrupt, truncated or cannot be written."""
 
 
-class DivergedError(EvarlError):
+class FaultError(EvarlError):
+    """Work that was begun and could not be finished; the command line exits with 1."""
+
+
+class DivergedError(FaultError):
     """Training produced a value that is not finite."""
+
+
+class WorldError(FaultError):
+    """A world on the host raised an exception, or returned what it must not."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

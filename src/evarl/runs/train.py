@@ -16,12 +16,13 @@ from rich.console import Console
 
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.host import HostAssessment
-from evarl.errors import DivergedError, InputError, unknown_name
+from evarl.errors import DivergedError, unknown_name
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, Engine
 from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import FAULTS, Learner, LearnerState, make_learner
 from evarl.learning.presets import preset
+from evarl.ranges import real, whole
 from evarl.runs import directory
 from evarl.runs.assessments import (
     ASSESSMENT,
@@ -36,11 +37,13 @@ from evarl.runs.directory import RunDirectory
 from evarl.runs.events import EventWriter
 from evarl.runs.groups import engines, plan_groups
 from evarl.runs.log import LogWriter, first_logged_update
-from evarl.runs.machine import SHARE, free_memory, keep_compiled_programs
+from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.metrics import MetricsTable
 from evarl.runs.progress import ProgressBar
 from evarl.runs.run import Run
+from evarl.sizes import SHARE, check_log, check_training, free_memory, total_memory
 from evarl.storage.tensors import save_tree
+from evarl.worlds.registry import make_world
 
 CHUNK_SECONDS = 1.0
 """The host looks up about this often: to show progress, to notice Ctrl-C, to save."""
@@ -81,14 +84,12 @@ def train(
     """
     settings = changed(preset(config) if isinstance(config, str) else config, changes).resolved()
     settings.validate()
-    if not checkpoint_seconds > 0:
-        raise InputError(f"checkpoint-seconds: {checkpoint_seconds} is not allowed; want a number above 0")
-    if memory_gib is not None and not memory_gib > 0:
-        raise InputError(f"memory-gib: {memory_gib} is not allowed; want a number above 0")
-    if seeds_per_program is not None and seeds_per_program < 1:
-        raise InputError(f"seeds-per-program: {seeds_per_program} is not allowed; want at least 1")
-    if not 0 <= log_megabytes < float("inf"):
-        raise InputError(f"log-megabytes: {log_megabytes} is not allowed; want a number from 0 on")
+    real("checkpoint-seconds", checkpoint_seconds, above=0)
+    if memory_gib is not None:
+        real("memory-gib", memory_gib, above=0, most=total_memory() / 2**30)
+    if seeds_per_program is not None:
+        whole("seeds-per-program", seeds_per_program)
+    real("log-megabytes", log_megabytes, least=0)
     path = Path(out) if out is not None else _default_path(settings, resume)
     going_on = resume and (path / "config.json").exists()
     kept = directory.open_run(path, settings) if going_on else None
@@ -97,6 +98,9 @@ def train(
     elif kept.finished():
         return Run(kept)
 
+    world = make_world(settings.world, settings.horizon, settings.discount)
+    check_training(settings, world)
+    check_log(log_megabytes, settings, world, path)
     keep_compiled_programs()
     assessment, frozen = _assessment(settings, path if kept else None, quiet)
     learner = make_learner(settings, assessment, frozen)
