@@ -1,6 +1,5 @@
 """Tables and figures of the studies, written from their result files and never by hand."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,14 @@ from evarl.experiments.gradients import conditions
 from evarl.experiments.measure import summarise
 from evarl.stats import paired_difference
 from evarl.storage.files import write_atomically, write_bytes
+from evarl.storage.plain import read_json, unseal
 from evarl.truth.exact import best_return
 from evarl.worlds.navigation import Navigation
 
 
 def read_results(folder: Path) -> dict[str, Any]:
     """Every result file of a folder, by the name of its condition or world."""
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    results = [unseal(read_json(path), str(path), must=True) for path in sorted(folder.glob("*.json"))]
     return {result.get("condition") or result["world"]: result for result in results}
 
 
