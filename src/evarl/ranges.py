@@ -43,7 +43,7 @@ def real(
         return
     want = f"above {above:g}" if above is not None else "" if least is None else f"from {least:g}"
     want += f" to {most:g}" if most is not None else " on" if least is not None else ""
-    kind = "number" if finite else "finite number"
+    kind = "finite number" if abs(number) > LARGEST else "number"
     raise InputError(f"{name}: {value!r:.60} is not allowed; want a {kind} {want}".rstrip())
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from evarl.cli.parsing import parse
-from evarl.errors import EvarlError, InputError
+from evarl.errors import FaultError, InputError
 from evarl.ranges import whole
 from evarl.reproduce.scales import COMPILE_QUICKLY, SCALES, ResultName, ScaleName, with_seeds
+from evarl.stopping import Stopped, orderly
 
 if TYPE_CHECKING:
     from evarl.reproduce.findings import Findings
@@ -83,11 +85,12 @@ def run(arguments: list[str]) -> None:
     jobs: list[Job] = [job for one in chosen for job in one.jobs(scale)]
     if command.workers is not None and command.address is None:
         check_workers(command.workers, len(with_needs(jobs)))
-    with Display(jobs, store) as display:
+    with orderly(), Display(jobs, store) as display:
         try:
             failures = run_jobs(jobs, store, _workers(command, store), display)
         except KeyboardInterrupt as stopped:
-            raise KeyboardInterrupt("stopped; finished jobs are kept, go on with the same command") from stopped
+            number = stopped.number if isinstance(stopped, Stopped) else signal.SIGINT
+            raise Stopped("stopped; finished jobs are kept, go on with the same command", number) from stopped
     entries, pages = [], []
     for one in chosen:
         found = findings(one, scale, store, failures)
@@ -106,7 +109,7 @@ def run(arguments: list[str]) -> None:
     elif len(chosen) > 1:
         print(f"\nall reports: {pages[-1]}")
     if failures:
-        raise EvarlError(
+        raise FaultError(
             f"{len(failures)} of the jobs failed; the reports are of the others. Try the same command again"
         )
 
