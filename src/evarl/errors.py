@@ -16,7 +16,7 @@ def plain_text(text: str) -> str:
 
 
 class EvarlError(Exception):
-    """Base of every error this package raises on purpose; the command line prints it on one line and exits with 2."""
+    """Base of every error this package raises on purpose; the command line prints it on one line and exits with 2, or 1."""
 
     def __init__(self, message: str) -> None:
         super().__init__(plain_text(message))
@@ -30,8 +30,16 @@ class FileError(EvarlError):
     """A file that is missing, corrupt, truncated or cannot be written."""
 
 
-class DivergedError(EvarlError):
+class FaultError(EvarlError):
+    """Work that was begun and could not be finished; the command line exits with 1."""
+
+
+class DivergedError(FaultError):
     """Training produced a value that is not finite."""
+
+
+class WorldError(FaultError):
+    """A world on the host raised an exception, or returned what it must not."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:

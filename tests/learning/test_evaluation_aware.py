@@ -214,7 +214,7 @@ AWARE = ["navigation", "--beta", "0.1"]
         ([*AWARE, "--assessment.replicates", "0"], "assessment.replicates: 0 is not allowed; want at least 1"),
         (["navigation", "--beta", "-1"], "beta: -1.0 is not allowed; want a number from 0 on"),
         (["navigation", "--beta", "nan"], "beta: nan is not allowed; want a number from 0 on"),
-        ([*AWARE, "--max-shift", "0"], "max-shift: 0.0 is not allowed; want above 0"),
+        ([*AWARE, "--max-shift", "0"], "max-shift: 0.0 is not allowed; want a number above 0"),
         (
             [*AWARE, "--assessment.start-states", "0.1"],
             "assessment.start-states: a state of navigation/open-field has 2 numbers, got [(0.1,)]",

@@ -13,14 +13,14 @@ from evarl.learning.presets import preset
 from evarl.runs.assessments import save_evaluator
 
 
-def train_tiny(out: Path, hidden: int = 8, **changes) -> evarl.Run:
+def train_tiny(out: Path, hidden: int = 8, log_megabytes: float = 0.0, **changes) -> evarl.Run:
     base = preset("navigation")
     network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
     evaluator = dataclasses.replace(base.evaluator, network=network, policies=4, warmup=2, initial_steps=5)
     settings = {"environments": 4, "steps": 32, "updates": 6, "seeds": 2, "rollouts_per_start": 2, "beta": 0.05}
     agent = dataclasses.replace(base.agent, hidden_sizes=(hidden,))
     config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **(settings | changes))
-    return evarl.train(config, out=out, quiet=True)
+    return evarl.train(config, out=out, quiet=True, log_megabytes=log_megabytes)
 
 
 def with_evaluators(run: evarl.Run, path: Path, change: Callable[[int, LearntEvaluator], LearntEvaluator]) -> evarl.Run:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from evarl.errors import InputError
+from evarl.ranges import flag, real, sizes, whole
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,8 @@ class PPOConfig:
     def validate(self) -> None:
         """Refuse settings that cannot work."""
         for name in ("epochs", "minibatches"):
-            if getattr(self, name) < 1:
-                raise InputError(f"agent.ppo.{name}: {getattr(self, name)} is not allowed; want at least 1")
-        if not self.clip_range > 0:
-            raise InputError(f"agent.ppo.clip-range: {self.clip_range} is not allowed; want a number above 0")
+            whole(flag("agent.ppo", name), getattr(self, name))
+        real("agent.ppo.clip-range", self.clip_range, above=0)
 
 
 @dataclass(frozen=True)
@@ -69,13 +67,9 @@ class AgentConfig:
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
-        if not self.hidden_sizes or min(self.hidden_sizes) < 1:
-            raise InputError(f"agent.hidden-sizes: {self.hidden_sizes} is not allowed; want widths of at least 1")
+        sizes("agent.hidden-sizes", self.hidden_sizes)
         for name in ("actor_learning_rate", "critic_learning_rate", "max_gradient_norm"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"agent.{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want above 0")
-        if not self.entropy_coefficient >= 0:
-            raise InputError(f"agent.entropy-coefficient: {self.entropy_coefficient} is not allowed; want 0 or more")
-        if not 0 <= self.gae_lambda <= 1:
-            raise InputError(f"agent.gae-lambda: {self.gae_lambda} is not allowed; want a number from 0 to 1")
+            real(flag("agent", name), getattr(self, name), above=0)
+        real("agent.entropy-coefficient", self.entropy_coefficient, least=0)
+        real("agent.gae-lambda", self.gae_lambda, least=0, most=1)
         self.ppo.validate()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from evarl.errors import InputError
+from evarl.ranges import flag, real, whole
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,9 @@ class AssessmentConfig:
     def validate(self) -> None:
         """Refuse settings that cannot work."""
         for name in ("scenarios", "horizon", "replicates"):
-            if getattr(self, name) < 1:
-                raise InputError(f"assessment.{name}: {getattr(self, name)} is not allowed; want at least 1")
-        if self.base_updates < 0:
-            raise InputError(f"assessment.base-updates: {self.base_updates} is not allowed; want 0 or more")
-        if not 0 <= self.discount <= 1:
-            raise InputError(f"assessment.discount: {self.discount} is not allowed; want a number from 0 to 1")
+            whole(flag("assessment", name), getattr(self, name))
+        whole("assessment.base-updates", self.base_updates, least=0)
+        real("assessment.discount", self.discount, least=0, most=1)
         given = [name for name in ("start_states", "base_run", "file") if getattr(self, name)]
         if len(given) > 1:
             names = " and ".join(f"assessment.{name.replace('_', '-')}" for name in given)

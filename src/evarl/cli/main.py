@@ -1,11 +1,15 @@
-"""The `evarl` command: finds the sub-command, and turns every foreseen error into one line and exit code 2."""
+"""The `evarl` command: finds the sub-command, and turns every foreseen error into one line and an exit code.
+
+0: done; 1: the work failed; 2: refused; 130: stopped by Ctrl-C; 143: by SIGTERM.
+"""
 
 import importlib
 import os
 import sys
-from importlib.metadata import version
 
-from evarl.errors import EvarlError, plain_text, unknown_name
+from evarl import stopping
+from evarl.errors import EvarlError, FaultError, plain_text, unknown_name
+from evarl.storage.files import reason
 from evarl.storage.modules import only_here
 
 COMMANDS = {
@@ -27,7 +31,12 @@ COMMANDS = {
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(call(sys.argv[1:]))
+    try:
+        stopping.catch()
+        code = call(sys.argv[1:])
+    except stopping.Stopped as stopped:  # before the command has begun, or as its last line was printed
+        code = stopped.exit_code
+    stopping.leave(code)
 
 
 def call(arguments: list[str]) -> int:
@@ -36,6 +45,8 @@ def call(arguments: list[str]) -> int:
         print(_help())
         return 0
     if arguments[0] == "--version":
+        from importlib.metadata import version  # slow
+
         print(f"evarl {version('evarl')}")
         return 0
     try:
@@ -45,13 +56,24 @@ def call(arguments: list[str]) -> int:
             return importlib.import_module(f"evarl.cli.{arguments[0]}").run(arguments[1:]) or 0
     except EvarlError as error:
         print(f"evarl: {error}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, FaultError) else 2
     except BrokenPipeError:  # the reader, such as `head`, has left; there is nobody to complain to
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as error:
-        print(f"evarl: {plain_text(str(error))}" if str(error) else "evarl: stopped", file=sys.stderr)
-        return 130
+        return _stopped(error)
+    except Exception as error:
+        if stopped := stopping.asked():  # what a library made of it
+            return _stopped(stopped)
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        print(f"evarl: there is too little memory ({reason(error)}); use a smaller size", file=sys.stderr)
+        return 1
+
+
+def _stopped(error: KeyboardInterrupt) -> int:
+    print(f"evarl: {plain_text(str(error))}" if str(error) else "evarl: stopped", file=sys.stderr)
+    return error.exit_code if isinstance(error, stopping.Stopped) else 130
 
 
 def _help() -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from evarl.cli.parsing import parse
-from evarl.errors import EvarlError, InputError, plain_text
+from evarl.errors import FaultError, InputError, plain_text
+from evarl.ranges import whole
 from evarl.reproduce.scales import COMPILE_QUICKLY, SCALES, ResultName, ScaleName, with_seeds
+from evarl.stopping import Stopped, orderly
 
 if TYPE_CHECKING:
     from evarl.reproduce.findings import Findings
@@ -54,8 +57,8 @@ def run(arguments: list[str]) -> None:
     command = parse(Reproduce, arguments, "evarl reproduce", Reproduce())
     for name in ("seeds", "workers"):
         value = getattr(command, name)
-        if value is not None and value < 1:
-            raise InputError(f"{name}: {value} is not allowed; want a whole number, at least 1")
+        if value is not None:
+            whole(name, value)
     if command.address is not None and command.engine != "ray":
         raise InputError(f"address: {command.address} goes with --engine ray only")
 
@@ -63,23 +66,31 @@ def run(arguments: list[str]) -> None:
         os.environ["XLA_FLAGS"] = f"{COMPILE_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".rstrip()
 
     from evarl.reproduce.assemble import findings
-    from evarl.reproduce.jobs import Store
+    from evarl.reproduce.jobs import Store, with_needs
     from evarl.reproduce.page import Entry, verdicts
     from evarl.reproduce.results import NAMES, result
     from evarl.reproduce.schedule import run_jobs
     from evarl.reproduce.watch import Display
     from evarl.reproduce.write import write_findings, write_index
+    from evarl.sizes import check_reproduction, check_workers
 
-    scale = with_seeds(SCALES[command.scale], command.seeds)
+    scale = SCALES[command.scale]
     chosen = [result(name) for name in (NAMES if command.result == "all" else (command.result,))]
+    if command.seeds is not None:
+        conditions = sum(job.task == "train" for one in chosen for job in one.jobs(with_seeds(scale, 1)))
+        check_reproduction(command.seeds, conditions)
+        scale = with_seeds(scale, command.seeds)
     store = Store(Path(command.out or f"runs/reproduce-{command.scale}").absolute())
     store.check()
     jobs: list[Job] = [job for one in chosen for job in one.jobs(scale)]
-    with Display(jobs, store) as display:
+    if command.workers is not None and command.address is None:
+        check_workers(command.workers, len(with_needs(jobs)))
+    with orderly(), Display(jobs, store) as display:
         try:
             failures = run_jobs(jobs, store, _workers(command, store), display)
         except KeyboardInterrupt as stopped:
-            raise KeyboardInterrupt("stopped; finished jobs are kept, go on with the same command") from stopped
+            number = stopped.number if isinstance(stopped, Stopped) else signal.SIGINT
+            raise Stopped("stopped; finished jobs are kept, go on with the same command", number) from stopped
     entries, pages = [], []
     for one in chosen:
         found = findings(one, scale, store, failures)
@@ -98,7 +109,7 @@ def run(arguments: list[str]) -> None:
     elif len(chosen) > 1:
         print(f"\nall reports: {plain_text(str(pages[-1]))}")
     if failures:
-        raise EvarlError(
+        raise FaultError(
             f"{len(failures)} of the jobs failed; the reports are of the others. Try the same command again"
         )
 

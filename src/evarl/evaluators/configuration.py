@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evarl.errors import InputError
+from evarl.ranges import flag, whole
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,6 @@ class NetworkConfig:
     def validate(self) -> None:
         """Refuse settings that cannot work."""
         for name in ("width", "heads", "layers"):
-            if getattr(self, name) < 1:
-                raise InputError(f"evaluator.network.{name}: {getattr(self, name)} is not allowed; want at least 1")
+            whole(flag("evaluator.network", name), getattr(self, name))
         if self.width % self.heads:
             raise InputError(f"evaluator.network.heads: {self.heads} does not divide the width {self.width}")

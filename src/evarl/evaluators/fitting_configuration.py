@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from evarl.errors import InputError
 from evarl.evaluators.configuration import NetworkConfig
+from evarl.ranges import flag, real, whole
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,10 @@ class EvaluatorConfig:
     def validate(self) -> None:
         """Refuse settings that cannot work."""
         for name in ("batch_size", "steps", "policies", "every"):
-            if getattr(self, name) < 1:
-                raise InputError(
-                    f"evaluator.{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want at least 1"
-                )
+            whole(flag("evaluator", name), getattr(self, name))
         for name in ("initial_steps", "warmup"):
-            if getattr(self, name) < 0:
-                raise InputError(
-                    f"evaluator.{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want 0 or more"
-                )
-        if self.transitions is not None and self.transitions < 1:
-            raise InputError(f"evaluator.transitions: {self.transitions} is not allowed; want at least 1")
-        if not self.learning_rate > 0:
-            raise InputError(f"evaluator.learning-rate: {self.learning_rate} is not allowed; want above 0")
+            whole(flag("evaluator", name), getattr(self, name), least=0)
+        if self.transitions is not None:
+            whole("evaluator.transitions", self.transitions)
+        real("evaluator.learning-rate", self.learning_rate, above=0)
         self.network.validate()

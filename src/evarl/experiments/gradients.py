@@ -13,10 +13,12 @@ from typing import Any
 from evarl.experiments.measure import measure, summarise
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import preset
+from evarl.ranges import whole
 from evarl.runs.pretrain import pretrain
 from evarl.runs.run import Run
 from evarl.runs.train import changed, train
 from evarl.storage.files import write_bytes
+from evarl.storage.plain import seal
 
 BETAS = (0.005, 0.05, 0.5)
 FEW = 8
@@ -71,6 +73,10 @@ def study(out: Path, seeds: int, updates: int, say: Callable[[str], None], share
     With `share` = (i, n), every n-th condition from the i-th on: for n processes at a time. The seeds of a condition run
     one after the other in one program, which on two cores is faster than all at once.
     """
+    whole("seeds", seeds)
+    whole("updates", updates)
+    whole("share", share[1])
+    whole("share", share[0], least=0, most=share[1] - 1)
     out.mkdir(parents=True, exist_ok=True)
     frozen: Path | None = None
     for name, changes in list(conditions(updates).items())[share[0] :: share[1]]:
@@ -86,7 +92,7 @@ def study(out: Path, seeds: int, updates: int, say: Callable[[str], None], share
         run = train(config, out=folder, resume=True, quiet=True, seeds_per_program=1)
         rows = [dataclasses.asdict(measure(run, seed)) for seed in run.seeds]
         result = {"condition": name, "seconds": run.summary["seconds"], "config": run.config.to_dict(), "seeds": rows}
-        write_bytes(file, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
+        write_bytes(file, (json.dumps(seal(result), indent=1, ensure_ascii=False) + "\n").encode())
         say(f"  { ({k: round(v[0], 3) for k, v in summarise(rows).items()}) }")
 
 

@@ -22,6 +22,7 @@ from evarl.runs.assessments import build_assessment
 from evarl.runs.pretrain import Past, fit_to, remember
 from evarl.runs.train import changed
 from evarl.storage.files import write_bytes
+from evarl.storage.plain import seal
 
 KINDS: tuple[Any, ...] = get_args(get_type_hints(NetworkConfig)["kind"])
 WORLDS = {"navigation": ("navigation", 1000), "gymnax/Asterix-MinAtar": ("minatar", 400)}
@@ -47,7 +48,7 @@ def study(out: Path, say: Callable[[str], None]) -> None:
             rows.append({"kind": kind} | _errors(past, tried))
             say(f"  {rows[-1]}")
         result = {"world": world, "policies": POLICIES, "updates": updates, "seeds": SEEDS, "held_out": HELD_OUT}
-        write_bytes(file, (json.dumps(result | {"steps": STEPS, "kinds": rows}, indent=1) + "\n").encode())
+        write_bytes(file, (json.dumps(seal(result | {"steps": STEPS, "kinds": rows}), indent=1) + "\n").encode())
 
 
 def _errors(past: Past, config: Any) -> dict[str, float]:

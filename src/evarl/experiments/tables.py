@@ -8,7 +8,7 @@ from evarl.experiments.gradients import conditions
 from evarl.experiments.measure import summarise
 from evarl.stats import paired_difference
 from evarl.storage.files import read_regular, write_atomically, write_bytes
-from evarl.storage.plain import LONGEST, read_json
+from evarl.storage.plain import LONGEST, read_json, unseal
 from evarl.truth.exact import best_return
 from evarl.worlds.navigation import Navigation
 
@@ -17,8 +17,8 @@ def read_results(folder: Path) -> dict[str, Any]:
     """Every result file of a folder, by the name of its condition or world."""
     found = {}
     for path in sorted(folder.glob("*.json")):
-        result = read_json(path)
-        name = (result.get("condition") or result.get("world")) if isinstance(result, dict) else None
+        result = unseal(read_json(path), str(path), must=True)
+        name = result.get("condition") or result.get("world")
         if not isinstance(name, str):
             raise FileError(f"{path}: is not the result of a study; move it away")
         found[name] = result

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,8 +10,9 @@ from evarl.agents.configuration import AgentConfig
 from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import InputError
 from evarl.evaluators.fitting_configuration import EvaluatorConfig
+from evarl.ranges import MOST, flag, real, whole
 
-MAX_SEED = 2**31 - 1
+MAX_SEED = MOST
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,11 @@ class TrainConfig:
     def validate(self) -> None:
         """Refuse settings that cannot work, with one line that says what is wrong and what is allowed."""
         for name in ("environments", "steps", "updates", "seeds"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}: {getattr(self, name)} is not allowed; want a whole number, at least 1")
-        if self.horizon is not None and self.horizon < 1:
-            raise InputError(f"horizon: {self.horizon} is not allowed; want a whole number, at least 1")
-        if not 0 <= self.discount <= 1:
-            raise InputError(f"discount: {self.discount} is not allowed; want a number from 0 to 1")
+            whole(name, getattr(self, name))
+        if self.horizon is not None:
+            whole("horizon", self.horizon)
+        real("discount", self.discount, least=0, most=1)
+        whole("seed", self.seed, least=-MAX_SEED)
         if self.seed < 0 or self.seed + self.seeds - 1 > MAX_SEED:
             last = self.seed + self.seeds - 1
             raise InputError(f"seed: seeds {self.seed} to {last} are not allowed; want them between 0 and {MAX_SEED}")
@@ -91,16 +90,12 @@ class TrainConfig:
             )
 
     def _validate_evaluation(self) -> None:
-        for name in ("beta", "beta_variance", "ramp"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(
-                    f"{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want a number from 0 on"
-                )
-        if not self.max_shift > 0:
-            raise InputError(f"max-shift: {self.max_shift} is not allowed; want above 0")
+        for name in ("beta", "beta_variance"):
+            real(flag("", name), getattr(self, name), least=0)
+        whole("ramp", self.ramp, least=0)
+        real("max-shift", self.max_shift, above=0)
+        whole("rollouts-per-start", self.rollouts_per_start)
         shared = self.rollouts_per_start
-        if shared < 1:
-            raise InputError(f"rollouts-per-start: {shared} is not allowed; want at least 1")
         if self.evaluator_mode == "none" and (self.beta > 0 or self.beta_variance > 0):
             raise InputError(f"evaluator-mode: none does not go with beta {self.beta}; want colearned or frozen")
         if self.beta > 0 and self.gradient in ("paired", "score") and self.queries != "start":

@@ -12,7 +12,9 @@ from jaxtyping import Array
 
 from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
+from evarl.assessment.assessment import Showing
 from evarl.assessment.host import HostAssessment
+from evarl.errors import WorldError
 from evarl.learning.learner import Learner, LearnerState, Metrics
 from evarl.rollouts.host import HostAct, HostStates
 from evarl.rollouts.host import collect as collect_on_host
@@ -159,17 +161,18 @@ class HostEngine:
         self._learn = jax.jit(learner.learn, donate_argnums=0)
         self._act = jax.jit(self._act_in_world)
         self._states: HostStates | None = None
+        self._fault: WorldError | None = None
         self._seed = 0
 
     def init(self, seeds: list[int]) -> LearnerState:
         """One seed at a time."""
         (self._seed,) = seeds
-        self._states = None
+        self._states = self._fault = None
         state = jax.jit(self.learner.init)(jax.random.PRNGKey(self._seed))
         return jax.tree.map(lambda leaf: leaf[None], state)
 
     def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
-        """Run `count` updates."""
+        """Run `count` updates; fewer if the world fails on the way, and then the next call says so."""
         state, columns, _ = self._advance(state, first, count)
         return state, columns
 
@@ -182,23 +185,37 @@ class HostEngine:
         self, state: LearnerState, first: int, count: int
     ) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
         """Run `count` updates; also the last batch."""
-        config, examiner = self.learner.config, self.learner.examiner
+        if self._fault is not None:
+            raise self._fault
         state = jax.tree.map(lambda leaf: leaf[0], state)
         states = self._environments(first)
         rows: list[dict[str, Any]] = []
         for index in range(first, first + count):
             key, collect_key, learn_key = jax.random.split(state.key, 3)
-            act = self._acting(state, collect_key, config.steps)
-            trajectory = collect_on_host(act, states, config.steps, index)
-            showing = None
-            if examiner is not None and isinstance(examiner.assessment, HostAssessment):
-                act = self._acting(state, jax.random.fold_in(learn_key, 1), examiner.assessment.horizon)
-                showing = examiner.assessment.take(act, config.assessment.replicates)
+            try:
+                trajectory, showing = self._experience(state, states, collect_key, learn_key, index)
+            except WorldError as error:
+                if not rows:
+                    raise
+                self._fault = error
+                break
             number = jnp.asarray(index, jnp.int32)
             state, metrics = self._learn(state.replace(key=key), learn_key, number, trajectory, showing)
             rows.append(metrics)
         columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
         return jax.tree.map(lambda leaf: leaf[None], state), columns, trajectory
+
+    def _experience(
+        self, state: LearnerState, states: HostStates, collect_key: Key, learn_key: Key, index: int
+    ) -> tuple[Trajectory, Showing | None]:
+        """The batch of an update and, if there is one to take, the assessment."""
+        config, examiner = self.learner.config, self.learner.examiner
+        act = self._acting(state, collect_key, config.steps)
+        trajectory = collect_on_host(act, states, config.steps, index)
+        if examiner is None or not isinstance(examiner.assessment, HostAssessment):
+            return trajectory, None
+        act = self._acting(state, jax.random.fold_in(learn_key, 1), examiner.assessment.horizon)
+        return trajectory, examiner.assessment.take(act, config.assessment.replicates)
 
     def _environments(self, index: int) -> HostStates:
         if self._states is None:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from evarl.errors import InputError
 from evarl.ope.fqe_configuration import FQEConfig
+from evarl.ranges import MOST, real, whole
 
 Method = Literal["fqe", "fqe-greedy-huber", "tis", "pdis", "wis", "wpdis", "dr", "wdr", "magic"]
 METHODS: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "tis", "pdis", "wis", "wpdis", "dr", "wdr", "magic")
@@ -52,3 +54,19 @@ class LogSettings:
     """Fitted Q evaluation. The values of a run end at its time limit, so time is a feature."""
     draw: int = 0
     """Number that fixes everything random."""
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work."""
+        if self.updates is not None:
+            whole("updates", self.updates)
+        if self.range is not None:
+            for end in self.range:
+                real("range", end)
+            if not self.range[0] < self.range[1]:
+                raise InputError(f"range: {self.range} is not allowed; want the lower end first")
+        if self.clip is not None:
+            real("clip", self.clip)
+        whole("resamples", self.resamples, least=2)
+        whole("fqe-refits", self.fqe_refits, least=0)
+        whole("draw", self.draw, least=-MOST)
+        self.fqe.validate()

@@ -31,6 +31,8 @@ from evarl.ope.intervals import Interval, bernstein, hoeffding, percentile, stud
 from evarl.ope.model import AlongTheLog, Convention, Model
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.rules import shares
+from evarl.ranges import whole
+from evarl.sizes import check_fit, check_memory
 from evarl.worlds.world import Key
 
 BOUNDED = ("tis", "pdis", "dr")
@@ -114,6 +116,9 @@ def estimate(
     """
     _check(dataset, methods, confidence, resamples, fqe_refits, discount)
     fqe.validate()
+    features = int(np.prod(dataset.observation.shape[2:]))
+    check_fit(fqe, fqe_refits, dataset.mask.size, features)
+    check_memory("resamples", resamples, 4.0 * resamples * dataset.trajectories, "what is drawn")
     parts = _Parts(dataset, policy, discount, fqe, clip, jax.random.PRNGKey(seed))
     asked = None if query_states is None else _Asked(dataset, np.asarray(query_states), rule, query_times)
     found: dict[Method, Estimate] = {}
@@ -329,9 +334,9 @@ def _check(
             raise InputError(f"log_prob: the log has none, and {method} needs them; want fqe alone, or another log")
     if not 0 < confidence < 1:
         raise InputError(f"confidence: {confidence} is not allowed; want a number between 0 and 1, such as 0.95")
-    if resamples < 2:
-        raise InputError(f"resamples: {resamples} is not allowed; want at least 2")
-    if refits < 0 or refits == 1:
+    whole("resamples", resamples, least=2)
+    whole("fqe-refits", refits, least=0)
+    if refits == 1:
         raise InputError(f"fqe-refits: {refits} is not allowed; want 0, or at least 2")
     if not 0 <= discount <= 1:
         raise InputError(f"discount: {discount} is not allowed; want a number from 0 to 1")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evarl.errors import InputError
+from evarl.ranges import flag, real, sizes, whole
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,12 @@ class FQEConfig:
     def validate(self) -> None:
         """Refuse settings that cannot work."""
         for name in ("batch_size", "steps", "target_interval", "action_samples"):
-            if getattr(self, name) < 1:
-                raise InputError(f"fqe.{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want at least 1")
+            whole(flag("fqe", name), getattr(self, name))
         for name in ("learning_rate", "tolerance"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"fqe.{name.replace('_', '-')}: {getattr(self, name)} is not allowed; want above 0")
-        if not self.hidden_sizes or min(self.hidden_sizes) < 1:
-            raise InputError(f"fqe.hidden-sizes: {self.hidden_sizes} is not allowed; want widths of at least 1")
+            real(flag("fqe", name), getattr(self, name), above=0)
+        sizes("fqe.hidden-sizes", self.hidden_sizes)
         if self.convention not in ("sound", "greedy-huber"):
             raise InputError(f"fqe.convention: {self.convention!r} is not known; want sound or greedy-huber")
-        if not 0 <= self.held_out < 1:
+        real("fqe.held-out", self.held_out, least=0, most=1)
+        if self.held_out == 1:
             raise InputError(f"fqe.held-out: {self.held_out} is not allowed; want a share from 0 to below 1")

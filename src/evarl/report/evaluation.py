@@ -20,6 +20,7 @@ from evarl.report.subjects import Starts, draw_starts, root_key
 from evarl.report.witness import Predictions, Witness
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
+from evarl.sizes import check_rollouts, check_states
 from evarl.truth.monte_carlo import Truth, true_values, true_values_on_host, visited_states
 from evarl.worlds.world import HostWorld, Key
 
@@ -140,8 +141,10 @@ def evaluate(
         rollouts = HOST_ROLLOUTS if isinstance(run.world, HostWorld) else ROLLOUTS
     if rollouts < 2:
         raise InputError(f"rollouts: {rollouts} is not allowed; a standard error wants at least 2")
-    if states < 1:
-        raise InputError(f"states: {states} is not allowed; want a whole number, at least 1")
+    check_states("states", states, run.world)
+    check_rollouts("rollouts", rollouts, states)
+    if ope is not None:
+        ope.validate()
     start_key, root = jax.random.split(root_key(draw))
     starts = draw_starts(run.world, start_key, states)
     witness = None if run.assessment is None else Witness.of(run, seeds, replicates, root, say)

@@ -18,6 +18,7 @@ from evarl.report.policies import import_policy, read_policy
 from evarl.report.subjects import draw_starts, predictor, root_key, taker
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
+from evarl.sizes import check_states
 from evarl.worlds.world import HostWorld
 
 TOLERANCE = 1e-5
@@ -109,8 +110,7 @@ def assess(
     keep_compiled_programs()
     if policy is not None and policy_import is not None:
         raise InputError("policy and policy-import: only one of them can say which policy is assessed")
-    if samples < 1:
-        raise InputError(f"samples: {samples} is not allowed; want a whole number, at least 1")
+    check_states("samples", samples, run.world)
     learnt = run.evaluator_state(seed)
     seed = run.seeds[0] if seed is None else seed
     examiner = run.learner.examiner

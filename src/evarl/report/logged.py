@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array
 
-from evarl.errors import InputError
 from evarl.ope.configuration import LogSettings, Method
 from evarl.ope.estimation import CollapsedWeights, Estimate, estimate
 from evarl.runs.machine import keep_compiled_programs
@@ -38,6 +37,7 @@ def estimate_run(
     """J of the final policy of each seed."""
     run = run if isinstance(run, Run) else Run.load(run)
     keep_compiled_programs()
+    settings.validate()
     chosen = run.seeds if seeds is None else list(seeds)
     found = []
     for seed in chosen:
@@ -51,8 +51,6 @@ def estimate_seed(
 ) -> LoggedSeed:
     """J of one seed's final policy, and V at given states."""
     data = run.logged_data(seed, settings.updates)
-    if settings.range is not None and not settings.range[0] < settings.range[1]:
-        raise InputError(f"range: {settings.range} is not allowed; want the lower end first")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapsedWeights)  # they are part of what is returned
         estimates = estimate(

@@ -11,10 +11,11 @@ from jaxtyping import Array, Float
 
 from evarl.agents.distributions import world_action
 from evarl.assessment.assessment import Assessment
-from evarl.errors import InputError
 from evarl.evaluators.fitting import Evaluator, EvaluatorState
+from evarl.ranges import MOST, whole
 from evarl.rollouts.collect import Act
 from evarl.runs.run import Run
+from evarl.sizes import check_assessment
 from evarl.truth.monte_carlo import start_states
 from evarl.worlds.world import HostWorld, Key, World, WorldState
 
@@ -26,16 +27,16 @@ SEED_RANGE = 2**31
 
 def root_key(draw: int) -> Key:
     """The key of all that is drawn for a report; none of the keys of training follows from it."""
+    whole("draw", draw, least=-MOST)
     return jax.random.fold_in(jax.random.PRNGKey(draw), SEED_RANGE - 1)
 
 
 def taker(run: Run, replicates: int | None) -> Take:
     """The run's assessment, by default with its own number of replicates."""
     replicates = run.config.assessment.replicates if replicates is None else replicates
-    if replicates < 1:
-        raise InputError(f"replicates: {replicates} is not allowed; want a whole number, at least 1")
     assessment, world, space = run.assessment, run.world, run.world.action_space
     assert assessment is not None
+    check_assessment(world, assessment.scenarios, assessment.horizon, replicates)
     if isinstance(assessment, Assessment):
         in_jax = assessment
 

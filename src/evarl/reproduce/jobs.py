@@ -13,7 +13,7 @@ from typing import Any
 
 from evarl.errors import EvarlError, FileError, InputError, plain_text
 from evarl.storage.files import check_regular, write_bytes
-from evarl.storage.plain import read_json
+from evarl.storage.plain import read_json, seal, unseal
 
 LONGEST = 2**20
 """Bytes of the list of a job's sittings."""
@@ -110,7 +110,8 @@ class Store:
 
     def keep(self, job: Job, record: dict[str, Any]) -> None:
         """Write a job's result."""
-        text = json.dumps(record | {"job": job.name, "file": self.file(job).exists()}, ensure_ascii=False)
+        sealed = seal(record | {"job": job.name, "file": self.file(job).exists()})
+        text = json.dumps(sealed, ensure_ascii=False)
         write_bytes(self.result_file(job), (text + "\n").encode())
 
     def say(self, job: Job, share: float, text: str) -> None:
@@ -158,11 +159,9 @@ class Store:
         if not os.path.lexists(path):
             raise FileError(f"{path}: is missing; run the reproduction again")
         try:
-            kept = read_json(path)
-            if kept["job"] != job.name or not isinstance(kept["result"], dict):
-                raise ValueError("it is of another job")
-            return kept
+            kept = unseal(read_json(path), str(path), must=True)
         except FileError as error:
             raise FileError(f"{error}; delete it and run the reproduction again") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise FileError(f"{path}: corrupt ({error}); delete it and run the reproduction again") from error
+        if kept.get("job") != job.name or not isinstance(kept.get("result"), dict):
+            raise FileError(f"{path}: corrupt (it is of another job); delete it and run the reproduction again")
+        return kept

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 
 from evarl.reproduce.jobs import Job, Store
@@ -16,6 +17,10 @@ END = 2**16
 """Bytes at the end of a worker's output in which the reason of its failure stands."""
 MOST = 4
 """Workers by default, at the most: a compiled program keeps several cores busy by itself."""
+
+
+STOP_SECONDS = 120.0
+"""How long workers may take to save when they are stopped."""
 
 
 def default_workers() -> int:
@@ -70,11 +75,16 @@ class LocalWorkers:
         return found
 
     def stop(self) -> None:
-        """Ask every worker to save and stop, and wait."""
+        """Ask every worker to save and stop, and wait; one that takes too long is killed."""
         for one in self._running.values():
             one.process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + STOP_SECONDS
         for one in self._running.values():
-            one.process.wait()
+            try:
+                one.process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                one.process.kill()
+                one.process.wait()
 
     def _reason(self, job: Job, code: int) -> str:
         path = self._store.work(job) / "output.txt"

@@ -1,7 +1,10 @@
 """Does one job, in a process of its own: `python -m evarl.reproduce.worker FOLDER < JOB.json`."""
 
+import contextlib
+import ctypes
 import json
 import resource
+import signal
 import sys
 import time
 import traceback
@@ -11,8 +14,11 @@ from typing import Any
 from evarl.errors import EvarlError
 from evarl.reproduce.jobs import Job, JobTakenError, Store
 from evarl.runs.provenance import commit, machine, versions
+from evarl.stopping import Stopped
 
 FAILED, STOPPED = 2, 130
+PR_SET_PDEATHSIG = 1
+"""From <linux/prctl.h>."""
 WAIT_SECONDS = 1.0
 
 
@@ -46,10 +52,11 @@ def work(folder: str, data: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Exit with 0 when the job is finished, 130 when it was stopped, and 2, with a line on standard error, if it failed.
+    """Exit with 0 when the job is finished, 130 or 143 when it was stopped, and 2, with a line on standard error, if it failed.
 
     A job that another process is at, left behind by a reproduction that was killed, is waited for.
     """
+    _end_with_parent()
     try:
         data = json.load(sys.stdin)
         while True:
@@ -57,8 +64,8 @@ def main() -> None:
                 return work(sys.argv[1], data)
             except JobTakenError:
                 time.sleep(WAIT_SECONDS)
-    except KeyboardInterrupt:
-        sys.exit(STOPPED)
+    except KeyboardInterrupt as stopped:
+        sys.exit(stopped.exit_code if isinstance(stopped, Stopped) else STOPPED)
     except EvarlError as error:
         print(error, file=sys.stderr)
         sys.exit(FAILED)
@@ -66,6 +73,12 @@ def main() -> None:
         traceback.print_exc()
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(FAILED)
+
+
+def _end_with_parent() -> None:
+    """Have Linux send SIGTERM when the reproduction that began this worker is gone, however it ended."""
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere there is no such call
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 if __name__ == "__main__":

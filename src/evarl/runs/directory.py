@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from evarl.errors import FileError, InputError
+from evarl.errors import FaultError, FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
 from evarl.storage.files import reason, refuse_links_out, write_bytes
@@ -33,6 +33,10 @@ from evarl.storage.plain import as_declared, read_json, seal, unseal
 FORMAT = 1
 KEPT = {"format", "created", "hash", "config", "seed_groups", "log_megabytes", "versions", "commit", "sha256"}
 """What config.json holds."""
+GROUPED = ("checkpoints", "tensorboard", "log")
+"""Folders with a folder for each group of seeds."""
+FOLDERS = (*GROUPED, "policy", "evaluator")
+FILES = ("config.json", "metrics.parquet", "summary.json")
 
 
 class RunDirectory:
@@ -43,6 +47,7 @@ class RunDirectory:
         self.config = config
         self.groups = groups
         self.about = about
+        self._folder: int | None = None
         self.metrics = path / "metrics.parquet"
         self.summary = path / "summary.json"
 
@@ -78,14 +83,31 @@ class RunDirectory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep a second process from training in the same directory; the system lifts the lock when this one dies."""
-        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            self._folder = folder = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise FaultError(f"out: cannot open {self.path}: {error.strerror}") from error
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         except BlockingIOError as error:
             raise InputError(f"out: another process is training in {self.path}; wait for it or stop it") from error
         finally:
+            self._folder = None
             os.close(folder)
+
+    def check_there(self) -> None:
+        """Refuse to go on if the directory that is locked is no longer where it was: what is written would be lost."""
+        assert self._folder is not None
+        try:
+            same = os.path.samestat(os.stat(self.path), os.fstat(self._folder)) and (self.path / "config.json").exists()
+        except OSError:
+            same = False
+        if not same:
+            raise FaultError(
+                f"out: {self.path} was deleted, renamed or replaced while the run was at work, so nothing more can be kept; "
+                "put it back and go on with --resume, or start again"
+            )
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Say how the run ended."""
@@ -150,6 +172,7 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
     if not os.path.lexists(file):
         raise FileError(f"{path}: holds no run (there is no config.json)")
     refuse_links_out(path)
+    _check_kinds(path)
     about = read_json(file)
     if not isinstance(about, dict) or about.get("format") != FORMAT or about.keys() - KEPT:
         raise FileError(f"{file}: was not written by this version (format {FORMAT})")
@@ -170,6 +193,16 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
         if world is not None and config is None:
             check_world(world, file, allow_modules)
     return RunDirectory(path, kept, groups, about)
+
+
+def _check_kinds(path: Path) -> None:
+    """Refuse a file in place of a folder, and anything else in place of a file."""
+    for place in (*(path / name for name in FOLDERS), *(inner for name in GROUPED for inner in path.glob(f"{name}/*"))):
+        if place.exists() and not place.is_dir():
+            raise FileError(f"{place}: is not a folder, as it is in a run; move it away")
+    for place in (*(path / name for name in FILES), *path.rglob("*.safetensors")):
+        if place.exists() and not place.is_file():
+            raise FileError(f"{place}: is not a file, as it is in a run; move it away")
 
 
 def _groups(file: Path, data: Any, config: TrainConfig) -> list[list[int]]:

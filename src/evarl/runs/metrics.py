@@ -17,8 +17,9 @@ LARGEST = 4 * 2**30
 class MetricsTable:
     """Rows in the order in which they were produced: group of seeds, update, seed."""
 
-    def __init__(self, table: pa.Table | None = None):
+    def __init__(self, table: pa.Table | None = None, path: Path | None = None):
         self._parts: list[pa.Table] = [] if table is None else [table]
+        self._path = path
 
     def add(self, first_update: int, steps_per_update: int, seeds: list[int], columns: dict[str, np.ndarray]) -> None:
         """Append columns of shape [updates, seeds]."""
@@ -31,15 +32,31 @@ class MetricsTable:
         }
         # what has no value, such as the return when no episode finished, is null
         values = {name: pa.array(x.reshape(-1), from_pandas=True) for name, x in sorted(columns.items())}
-        self._parts.append(pa.table(rows | values))
+        table = pa.table(rows | values)
+        if self._parts and not self._parts[0].schema.equals(table.schema):
+            odd = sorted({*map(str, self._parts[0].schema)} ^ {*map(str, table.schema)})
+            raise FileError(
+                f"{self._path}: has other columns than training gives, first {' '.join(odd[0].split())!r:.80}"
+            )
+        self._parts.append(table)
 
     def keep_before(self, seeds: list[int], update: int) -> None:
-        """Forget the rows of these seeds from `update` on: they will be computed again, identically."""
-        if not self._parts:
-            return
-        table = self.table()
-        again = np.isin(table["seed"].to_numpy(), seeds) & (table["update"].to_numpy() >= update)
-        self._parts = [table.filter(pa.array(~again))]
+        """Forget the rows of these seeds from `update` on: they will be computed again, identically.
+
+        All rows before must be there, each once and in order.
+        """
+        table = self.table() if self._parts else None
+        number = {name: np.empty(0) if table is None else table[name].to_numpy() for name in ("update", "seed")}
+        mine = np.isin(number["seed"], seeds)
+        kept = mine & (number["update"] < update)
+        wanted = np.repeat(np.arange(update), len(seeds)), np.tile(seeds, update)
+        if not all(np.array_equal(number[name][kept], x) for name, x in zip(("update", "seed"), wanted, strict=True)):
+            raise FileError(
+                f"{self._path}: does not hold the updates 0 to {update - 1} of the seeds {seeds[0]} to {seeds[-1]}, which the "
+                "checkpoint goes on from; without them the run has to be made again"
+            )
+        if table is not None:
+            self._parts = [table.filter(pa.array(kept | ~mine))]
 
     def table(self) -> pa.Table:
         """All rows as an Arrow table."""
@@ -54,7 +71,7 @@ class MetricsTable:
     def read(cls, path: Path) -> "MetricsTable":
         """Read a file back; an empty table when there is none yet."""
         if not os.path.lexists(path):
-            return cls()
+            return cls(path=path)
         data = pa.BufferReader(read_regular(path, LARGEST))
         try:
             found = pq.read_metadata(data)
@@ -63,6 +80,20 @@ class MetricsTable:
             table = pq.read_table(data)
             table.validate(full=True)
             table.column_names  # noqa: B018 — raises where they are no text
-            return cls(table)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error
+        _check_columns(table, path)
+        return cls(table, path)
+
+
+def _check_columns(table: pa.Table, path: Path) -> None:
+    """Refuse a table that no training wrote."""
+    for name in ("update", "steps", "seed", "return"):
+        if table.column_names.count(name) != 1:
+            raise FileError(f"{path}: has {table.column_names.count(name)} columns called {name}; want one")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        counted = name in ("update", "steps", "seed")
+        if not (column.type == pa.int64() if counted else pa.types.is_primitive(column.type)):
+            raise FileError(f"{path}: the column {name!r:.60} holds {column.type!s:.60}; want numbers")
+        if counted and column.null_count:
+            raise FileError(f"{path}: the column {name} has {column.null_count} rows without a number")

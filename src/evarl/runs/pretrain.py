@@ -21,6 +21,7 @@ from evarl.learning.learner import make_learner
 from evarl.runs.assessments import ASSESSMENT, build_assessment, save_assessment, save_evaluator
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
+from evarl.sizes import check_pretraining
 from evarl.worlds.world import HostWorld
 
 
@@ -55,7 +56,7 @@ def remember(
         raise InputError(f"{config.world}: a host world cannot be trained again to the last bit; use a JAX world")
     engine = CompiledEngine(learner, len(seeds))
     state, rows, updates, done = engine.init(seeds), [], [], 0
-    for last in np.unique(np.linspace(0, config.updates - 1, policies).astype(int)):
+    for last in np.unique(np.linspace(0, config.updates - 1, min(policies, config.updates)).astype(int)):
         while done <= last:
             count = min(int(last) + 1 - done, 200)
             state, _ = engine.advance(state, done, count)
@@ -114,9 +115,7 @@ def pretrain(
         transitions: states kept of each.
         steps: gradient steps.
     """
-    for name, value in {"policies": policies, "transitions": transitions, "steps": steps}.items():
-        if value < 1:
-            raise InputError(f"{name}: {value} is not allowed; want at least 1")
+    check_pretraining(run.config, run.world, policies, transitions, steps)
     keep_compiled_programs()
     path = Path(out) if out is not None else run.path / "pretrained.safetensors"
     config = dataclasses.replace(run.config, evaluator_mode="colearned")

@@ -3,11 +3,8 @@
 import dataclasses
 import os
 import resource
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +14,13 @@ from rich.console import Console
 
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.host import HostAssessment
-from evarl.errors import DivergedError, InputError, unknown_name
+from evarl.errors import DivergedError, FaultError, unknown_name
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, Engine
 from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import FAULTS, Learner, LearnerState, make_learner
 from evarl.learning.presets import preset
+from evarl.ranges import real, whole
 from evarl.runs import directory
 from evarl.runs.assessments import (
     ASSESSMENT,
@@ -37,11 +35,14 @@ from evarl.runs.directory import RunDirectory
 from evarl.runs.events import EventWriter
 from evarl.runs.groups import engines, plan_groups
 from evarl.runs.log import LogWriter, first_logged_update
-from evarl.runs.machine import SHARE, free_memory, keep_compiled_programs
+from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.metrics import MetricsTable
 from evarl.runs.progress import ProgressBar
 from evarl.runs.run import Run
+from evarl.sizes import SHARE, check_log, check_training, free_memory, total_memory
+from evarl.stopping import Stopped, postponed
 from evarl.storage.tensors import save_tree
+from evarl.worlds.registry import make_world
 
 CHUNK_SECONDS = 1.0
 """The host looks up about this often: to show progress, to notice Ctrl-C, to save."""
@@ -82,14 +83,12 @@ def train(
     """
     settings = changed(preset(config) if isinstance(config, str) else config, changes).resolved()
     settings.validate()
-    if not checkpoint_seconds > 0:
-        raise InputError(f"checkpoint-seconds: {checkpoint_seconds} is not allowed; want a number above 0")
-    if memory_gib is not None and not memory_gib > 0:
-        raise InputError(f"memory-gib: {memory_gib} is not allowed; want a number above 0")
-    if seeds_per_program is not None and seeds_per_program < 1:
-        raise InputError(f"seeds-per-program: {seeds_per_program} is not allowed; want at least 1")
-    if not 0 <= log_megabytes < float("inf"):
-        raise InputError(f"log-megabytes: {log_megabytes} is not allowed; want a number from 0 on")
+    real("checkpoint-seconds", checkpoint_seconds, above=0)
+    if memory_gib is not None:
+        real("memory-gib", memory_gib, above=0, most=total_memory() / 2**30)
+    if seeds_per_program is not None:
+        whole("seeds-per-program", seeds_per_program)
+    real("log-megabytes", log_megabytes, least=0)
     path = Path(out) if out is not None else _default_path(settings, resume)
     going_on = resume and os.path.lexists(path / "config.json")
     kept = directory.open_run(path, settings) if going_on else None
@@ -98,6 +97,9 @@ def train(
     elif kept.finished():
         return Run(kept)
 
+    world = make_world(settings.world, settings.horizon, settings.discount)
+    check_training(settings, world)
+    check_log(log_megabytes, settings, world, path)
     keep_compiled_programs()
     assessment, frozen = _assessment(settings, path if kept else None, quiet)
     learner = make_learner(settings, assessment, frozen)
@@ -106,15 +108,18 @@ def train(
     if kept is None:
         memory = int(memory_gib * 2**30) if memory_gib is not None else int(SHARE * free_memory())
         groups = plan_groups(learner, engine_for, memory, seeds_per_program)
-        fill = lambda folder: _keep_assessment(folder, assessment)  # noqa: E731
-        kept = directory.create(path, settings, groups, fill, log_megabytes)
-    first_engine = engine_for(len(kept.groups[0]))
-    session = _Session(kept, quiet, checkpoint_seconds, watch, compile_seconds=time.monotonic() - began)
-    with kept.locked(), session:
-        for group in kept.groups:
-            engine = first_engine if len(group) == len(kept.groups[0]) else engine_for(len(group))
-            session.train_group(engine, group)
-    kept.write_summary(session.summary())
+    with postponed() as interrupted:
+        if kept is None:
+            fill = lambda folder: _keep_assessment(folder, assessment)  # noqa: E731
+            kept = directory.create(path, settings, groups, fill, log_megabytes)
+        engine_for(len(kept.groups[0]))
+        session = _Session(kept, quiet, checkpoint_seconds, watch, compile_seconds=time.monotonic() - began)
+        with kept.locked(), session:
+            for group in kept.groups:
+                session.train_group(engine_for(len(group)), group, interrupted)
+            kept.check_there()
+            kept.write_summary(session.summary())
+            kept.check_there()
     return Run(kept)
 
 
@@ -183,8 +188,8 @@ class _Session:
     def __exit__(self, *exception: Any) -> None:
         self.progress.__exit__(*exception)
 
-    def train_group(self, engine: Engine, group: list[int]) -> None:
-        """Train one group of seeds to the end, from its newest checkpoint if it has one."""
+    def train_group(self, engine: Engine, group: list[int], interrupted: Callable[[], Stopped | None]) -> None:
+        """Train one group of seeds to the end, from its newest checkpoint if it has one, or to the next interruption."""
         folder, config = self.kept.checkpoints(group), self.config
         found = load_newest(folder, engine.template, self.progress.say)
         state = engine.init(group)
@@ -197,32 +202,35 @@ class _Session:
         self.progress.skip(done)
         events = EventWriter(self.kept.events(group), done)
         log = LogWriter(self.kept.log(group), first_logged_update(engine.learner, self.kept.log_megabytes), done)
-        saved, unsaved, count = time.monotonic(), [], 1
-        with interruptible() as interrupted:
-            while done < config.updates:
-                count = 1 if done >= log.first else min(count, log.first - done, CAPACITY)
-                began = time.monotonic()
-                if done < log.first:
-                    state, columns = engine.advance(state, done, count)
-                else:
-                    state, columns, batch = engine.advance_logged(state, done)
-                    log.add(done, batch)
-                seconds = time.monotonic() - began
-                self._stop_if_diverged(columns.pop("fault"), done, group, columns)
-                self.metrics.add(done, config.environments * config.steps, group, columns)
-                unsaved.append((done, columns))
-                done += count
-                self._show(count, len(group), seconds, columns)
-                count = max(1, min(2 * count, int(count * CHUNK_SECONDS / seconds)))
-                if done == config.updates or interrupted() or time.monotonic() - saved > self.checkpoint_seconds:
-                    log.flush()
-                    self._save(folder, done, state, events, unsaved)
-                    saved, unsaved = time.monotonic(), []
-                if interrupted() and done < config.updates:
-                    raise KeyboardInterrupt(
-                        f"stopped after update {done} of {config.updates}; "
-                        f"go on with the same command and --out {self.kept.path} --resume"
-                    )
+        unsaved: list[tuple[int, dict[str, np.ndarray]]] = []
+        saved, count = time.monotonic(), 1
+        while done < config.updates:
+            if stopped := interrupted():
+                if unsaved:
+                    self._save(folder, done, state, events, log, unsaved)
+                raise Stopped(
+                    f"stopped after update {done} of {config.updates}; "
+                    f"go on with the same command and --out {self.kept.path} --resume",
+                    stopped.number,
+                )
+            began = time.monotonic()
+            count = min(count, log.first - done, CAPACITY) if done < log.first else 1
+            try:
+                state, columns = _advance(engine, state, done, count, log)
+            except FaultError as error:
+                if unsaved:
+                    self._save(folder, done, state, events, log, unsaved)
+                raise type(error)(f"{error}; the run is kept up to update {done}, go on with --resume") from error
+            seconds, count = time.monotonic() - began, len(columns["fault"])
+            self._stop_if_diverged(columns.pop("fault"), done, group, columns)
+            self.metrics.add(done, config.environments * config.steps, group, columns)
+            unsaved.append((done, columns))
+            done += count
+            self._show(count, len(group), seconds, columns)
+            count = max(1, min(2 * count, int(count * CHUNK_SECONDS / seconds)))
+            if done == config.updates or time.monotonic() - saved > self.checkpoint_seconds:
+                self._save(folder, done, state, events, log, unsaved)
+                saved, unsaved = time.monotonic(), []
         events.close()
         self._save_policies(group, state, engine.learner)
 
@@ -248,9 +256,11 @@ class _Session:
         }
 
     def _save(
-        self, folder: Path, done: int, state: LearnerState, events: EventWriter, unsaved: list[tuple[int, Any]]
+        self, folder: Path, done: int, state: LearnerState, events: EventWriter, log: LogWriter, unsaved: list[Any]
     ) -> None:
-        """Metrics first: whatever the checkpoint then says was done, its rows are there."""
+        """Metrics and log first: whatever the checkpoint then says was done, its rows are there."""
+        self.kept.check_there()
+        log.flush()
         self.metrics.write(self.kept.metrics)
         for first, columns in unsaved:
             events.add(first, columns)
@@ -292,25 +302,15 @@ class _Session:
         self.watch(self.progress.done, self.progress.updates)
 
 
-@contextmanager
-def interruptible() -> Iterator[Any]:
-    """Let Ctrl-C or SIGTERM wait for the current chunk; a second one stops at once. Yields a function that tells."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    caught: list[int] = []
-
-    def handle(number: int, frame: Any) -> None:
-        if caught:
-            raise KeyboardInterrupt
-        caught.append(number)
-
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(caught)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def _advance(
+    engine: Engine, state: LearnerState, done: int, count: int, log: LogWriter
+) -> tuple[LearnerState, dict[str, np.ndarray]]:
+    """Some updates; where the log has begun, one, whose batch is logged."""
+    if done < log.first:
+        return engine.advance(state, done, count)
+    state, columns, batch = engine.advance_logged(state, done)
+    log.add(done, batch)
+    return state, columns
 
 
 def _finite_mean(values: np.ndarray) -> float | None:

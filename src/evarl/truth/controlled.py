@@ -29,8 +29,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.distributions import Categorical, Distribution, world_action
 from evarl.certify import trajectory_estimate
-from evarl.errors import InputError
+from evarl.ranges import whole
 from evarl.rollouts.collect import begin
+from evarl.sizes import check_memory, check_rollouts
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import Key, Step, World, WorldState
 
@@ -138,10 +139,11 @@ def controlled_rollouts(
         fresh: start states for each rollout, for E_μ V̂.
         chunk: worlds that run at a time, at most.
     """
-    least = {"rollouts": (rollouts, 2), "resamples": (resamples, 1), "actions": (actions, 1), "fresh": (fresh, 1)}
-    for name, (number, bound) in least.items():
-        if number < bound:
-            raise InputError(f"{name}: {number} is not allowed; want a whole number, at least {bound}")
+    check_rollouts("rollouts", rollouts, least=2)
+    for name, number in {"resamples": resamples, "actions": actions, "fresh": fresh}.items():
+        whole(name, number)
+        needed = 4.0 * number * min(rollouts, chunk) * world.observation_space.size
+        check_memory(name, number, needed, "a step of all rollouts")
     policy, value = (f if isinstance(f, Partial) else Partial(f) for f in (policy, value))
     chunks = -(-rollouts // chunk)
     size = -(-rollouts // chunks)

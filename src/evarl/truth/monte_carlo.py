@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from evarl.agents.distributions import world_action
 from evarl.errors import InputError
 from evarl.rollouts.collect import Act, begin
+from evarl.sizes import check_rollouts
 from evarl.worlds.spaces import Space
 from evarl.worlds.world import HostWorld, Key, Step, World, WorldState
 
@@ -85,8 +86,8 @@ def true_values(
     padding earns is thrown away. States with similar clocks share a chunk, because a chunk lasts as long as its longest
     episode.
     """
-    _check_rollouts(rollouts)
     queries = observation.shape[0]
+    _check_rollouts(rollouts, queries)
     total = queries * rollouts
     chunks = -(-total // chunk)
     size = -(-total // chunks)
@@ -172,7 +173,7 @@ def true_values_on_host(
     the policy's randomness: this is the value given the seed, and with it all the world's own dice. Its standard error
     says nothing about them, and is 0 for a deterministic policy. Averaged over seeds it is the value under μ_D.
     """
-    _check_rollouts(rollouts)
+    _check_rollouts(rollouts, len(seeds))
     returns = host_returns(world, act, np.repeat(np.asarray(seeds), rollouts), key, world.discount, environments)
     discounted, undiscounted = (x.reshape(len(seeds), rollouts) for x in returns)
     return _summary(discounted, undiscounted)
@@ -197,9 +198,10 @@ def root_mean_squared_error(truth: Truth, prediction: Float[np.ndarray | Array, 
     return max(0.0, mean_squared_error(truth, prediction)) ** 0.5
 
 
-def _check_rollouts(rollouts: int) -> None:
+def _check_rollouts(rollouts: int, states: int) -> None:
     if rollouts < 2:
         raise InputError(f"rollouts: {rollouts} is not allowed; a standard error wants at least 2")
+    check_rollouts("rollouts", rollouts, states)
 
 
 def _as_data(act: Act) -> Act:

@@ -1,7 +1,10 @@
 """Gymnasium's worlds, which run in Python on the host: `gymnasium/CartPole-v1`, `gymnasium/module:Name-v0`."""
 
+import contextlib
 import difflib
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from evarl.errors import InputError, unknown_name
+from evarl.errors import InputError, WorldError, unknown_name
 from evarl.storage.files import reason
 from evarl.worlds.spaces import Box, Discrete, Space
 from evarl.worlds.third_party import as_box
@@ -58,9 +61,11 @@ class GymnasiumEnvironments(HostEnvironments):
     def reset(self, index: int, seed: int, options: dict[str, Any] | None = None) -> np.ndarray:
         """Begin an episode; its course is a function of the seed, the options and the actions."""
         environment = self._environments[index]
-        observation, _ = environment.reset(seed=int(seed), options=options)
+        with _blamed(self._world.name, f"environment {index}, reset with seed {seed}"):
+            observation, _ = environment.reset(seed=int(seed), options=options)
+            shown = _shown(environment.observation_space, observation)
         self._elapsed[index] = 0
-        return _shown(environment.observation_space, observation)
+        return shown
 
     def step(self, action: np.ndarray) -> HostStep:
         """Move every environment by one step.
@@ -80,19 +85,28 @@ class GymnasiumEnvironments(HostEnvironments):
         )
 
     def close(self) -> None:
-        """Close every environment."""
+        """Close every environment; what goes wrong there no longer matters."""
         for environment in self._environments:
-            environment.close()
+            with contextlib.suppress(Exception, SystemExit):
+                environment.close()
 
     def _step_one(self, index: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
         """One environment: `truncated` is our horizon, or a limit that the environment keeps on its own."""
         environment = self._environments[index]
         taken = _taken(environment.action_space, action)
-        observation, reward, terminated, stopped, _ = environment.step(taken)
         elapsed = (self._elapsed[index] or 0) + 1
+        with _blamed(self._world.name, f"environment {index}, step {elapsed} of its episode"):
+            observation, reward, terminated, stopped, _ = environment.step(taken)
+            shown, reward, terminated = (
+                _shown(environment.observation_space, observation),
+                float(reward),
+                bool(terminated),
+            )
+            if not np.abs(reward) <= np.finfo(np.float32).max:
+                raise ValueError(f"the reward is {reward}; want a finite number of 32 bits")
         truncated = (bool(stopped) or elapsed >= self._world.horizon) and not terminated
         self._elapsed[index] = None if terminated or truncated else elapsed
-        return _shown(environment.observation_space, observation), float(reward), bool(terminated), truncated
+        return shown, reward, terminated, truncated
 
 
 def names() -> list[str]:
@@ -142,9 +156,25 @@ def _create(name: str, identifier: str) -> gymnasium.Env[Any, Any]:
     Gymnasium would import the module before a colon by itself, and only `_registered` does that here.
     """
     try:
-        return gymnasium.make(identifier.rpartition(":")[2], max_episode_steps=-1)
+        with _blamed(name, "while it was made", besides=(ImportError, gymnasium.error.Error)):
+            registered = identifier.rpartition(":")[2]
+            return gymnasium.make(registered, max_episode_steps=-1, disable_env_checker=True)
     except (ImportError, gymnasium.error.Error) as error:
         raise InputError(f"world: '{name}' cannot be made here: {' '.join(str(error).split())}") from error
+
+
+@contextmanager
+def _blamed(name: str, where: str, besides: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn whatever other people's code raises into one line that names the world and the place.
+
+    An environment that asks Python to exit does not decide that: a run would end, unfinished, as if all were well.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if isinstance(error, besides):
+            raise
+        raise WorldError(f"world: {name} failed ({where}): {type(error).__name__}: {reason(error)}") from error
 
 
 def _supported(name: str, role: str, space: spaces.Space[Any]) -> Supported:
@@ -172,10 +202,21 @@ def _dtype(space: spaces.Space[Any]) -> str:
 
 
 def _shown(space: spaces.Space[Any], observation: Any) -> np.ndarray:
-    """Gymnasium's observation as ours, in memory of its own."""
+    """Gymnasium's observation as ours, in memory of its own; ValueError for one that is not of its space's form."""
+    given = np.asarray(observation)
+    if given.shape != space.shape or not np.can_cast(given.dtype, space.dtype or given.dtype, "same_kind"):
+        have = f"{given.dtype}{list(given.shape)}"
+        raise ValueError(f"the observation is {have}; want {space.dtype}{list(space.shape or ())} as the space says")
     if isinstance(space, spaces.Discrete):
-        return (np.arange(int(space.n)) == observation - space.start).astype(np.float32)
-    return np.array(observation, _dtype(space))
+        index, count = int(given) - int(space.start), int(space.n)
+        if not 0 <= index < count:
+            raise ValueError(f"the observation is {given}; want {space.start} on, {count} numbers")
+        return (np.arange(count) == index).astype(np.float32)
+    with np.errstate(over="ignore"):
+        shown = np.array(given, _dtype(space))
+    if shown.dtype == np.float32 and not np.isfinite(shown).all():
+        raise ValueError("the observation holds NaN or infinity; want finite numbers of 32 bits")
+    return shown
 
 
 def _taken(space: spaces.Space[Any], action: np.ndarray) -> Any:
