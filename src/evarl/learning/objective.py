@@ -112,6 +112,10 @@ def guide(
         stride, some, skip = thinned if thinned and objective.queries == "visited" else Thinned(1, predict)
         u = assessment_weights(beta, shift[::stride, ::skip], valid[::stride, ::skip], to_go[0], some)
         advantage = share * u[None] * (to_go - baselines(to_go, evidence.baseline)) / to_go.shape[2]
+    # beside them stand the deployment advantages, whose weights move by max_shift at the most
+    reach = objective.max_shift * jnp.std(evidence.returns - evidence.value)
+    bounded = showing.alive & (jnp.abs(advantage) > reach)
+    advantage = jnp.clip(advantage, -reach, reach)
     if objective.beta_variance > 0:
         spread = jnp.where(start & paired, (evidence.returns - others) ** 2, 0.0)
         centre = centred_by_start(spread, trajectory.start_label, start & paired, objective.rollouts_per_start)
@@ -133,6 +137,7 @@ def guide(
         "assessment_weight_mean": u.mean(),
         "assessment_weight_min": u.min(),
         "assessment_weight_max": u.max(),
+        "weights_bounded": bounded.mean(dtype=u.dtype),
     }
     return jax.lax.stop_gradient(guidance), metrics
 
