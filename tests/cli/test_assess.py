@@ -1,5 +1,6 @@
 """`evarl assess` as a user meets it."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -102,6 +103,19 @@ def test_actions_that_the_world_does_not_have_are_refused(run, name, message, tm
     out, err = capsys.readouterr()
     assert out == ""
     assert err == f"evarl: policy-import: 'driver_of_tests:{name}' {message}\n"
+
+
+def test_actions_are_refused_before_a_world_on_the_host_takes_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "driver_of_tests.py").write_text(UP)
+    seeds = dataclasses.replace(evarl.preset("navigation").assessment, start_states="1 2")
+    small = {"environments": 2, "steps": 8, "updates": 3, "seeds": 1, "horizon": 8, "assessment": seeds}
+    run = train_tiny(tmp_path / "run", world="gymnasium/CartPole-v1", **small)
+    assert call(["assess", str(run.path), "--policy-import", "driver_of_tests:before_first"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith("takes the action -1 in gymnasium/CartPole-v1; want a whole number from 0 to 1\n")
+    assert err.count("\n") == 1
 
 
 def test_actions_in_boxes_are_finite_and_clipped_where_there_are_two_bounds():
