@@ -78,6 +78,24 @@ def test_scales_by_hand():
     assert 0 < float(scale.update(jnp.array([7.0, 7.0]), jnp.float32(1.0)).deviation()) < 0.01
 
 
+@pytest.mark.parametrize("constant", [0.0, 3.0, -1234.5678])
+def test_returns_that_never_varied_have_no_slope(constant):
+    """Divided by the floor of the deviation, one unit of return would move a prediction by a thousand deviations."""
+    evaluator = make_evaluator(EvaluatorConfig(network=NetworkConfig(width=8, layers=1)), SPACE, jnp.zeros((3, 2)))
+    rescale, state = jax.jit(evaluator.rescale), evaluator.init(jax.random.PRNGKey(0))
+    queries = jnp.asarray(np.random.default_rng(0).random((5, 2)), jnp.float32)
+    for index in range(50):
+        shown = policy(index).replace(returns=jnp.full(3, constant))
+        state = rescale(state, shown, jnp.int32(index))
+    assert not state.returns.varies()
+    slope = jax.jit(jax.jacobian(evaluator.predict, argnums=1))
+    assert not np.asarray(slope(state, jnp.full(3, constant), queries)).any()
+    moved = policy(50).replace(returns=jnp.array([constant, constant, constant + 0.1 * max(1.0, abs(constant))]))
+    state = rescale(state, moved, jnp.int32(50))
+    assert state.returns.varies(), "one policy that differs is enough"
+    assert np.asarray(slope(state, moved.returns, queries)).any()
+
+
 def test_scales_of_vectors_by_hand():
     scale = Scale.create((2,)).update(jnp.array([[1.0, 10.0], [3.0, 30.0]]), jnp.float32(1.0))
     np.testing.assert_allclose(scale.mean, [2.0, 20.0])

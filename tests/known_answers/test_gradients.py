@@ -631,12 +631,16 @@ def visited_evidence(seed, replicates=1):
 
 @pytest.mark.parametrize("gradient", ["critic", "printed"])
 @pytest.mark.parametrize("discount", [0.9, 1.0])
-@pytest.mark.parametrize(("max_shift", "stride"), [(1e9, None), (0.3, 1), (1e9, 3)])
-def test_visited_queries_against_loops(gradient, discount, max_shift, stride):
+@pytest.mark.parametrize(
+    ("max_shift", "stride", "apart"), [(1e9, None, 1.0), (0.3, 1, 1.0), (0.3, 1, 0.01), (1e9, 3, 1.0)]
+)
+def test_visited_queries_against_loops(gradient, discount, max_shift, stride, apart):
     """w = 1 − 2β z with z the discounted average of d over the states met so far; the assessment has the share of the mean
-    of 1/trace, u = 2β mean[d ∂V̂/∂G], and nothing after its end. d is clipped so that w stays within 1 ± max_shift.
+    of 1/trace, u = 2β mean[d ∂V̂/∂G], and nothing after its end. d is clipped so that w stays within 1 ± max_shift, and
+    the assessment's advantages are scaled down until they add up to no more than max_shift deviations of G − V.
     In a thinned batch, u is the mean over every n-th step."""
     evidence, states = visited_evidence(0)
+    evidence = evidence._replace(returns=evidence.value + apart * (evidence.returns - evidence.value))
     wanted = Objective(gradient, "visited", 0.0, 1, max_shift, discount, 0.8)
     thinned = None if stride is None else Thinned(stride, lambda shown: CURVED(shown)[states[::stride]])
     guidance, metrics = guide(wanted, jnp.float64(BETA), evidence, lambda shown: CURVED(shown)[states], thinned)
@@ -660,7 +664,12 @@ def test_visited_queries_against_loops(gradient, discount, max_shift, stride):
     u = 2 * BETA * np.einsum("tn,tni->i", some, CURVED.slope(to_go[0])[at]) / some.size
     advantage = (1 / ones).mean() * u[None] * (to_go - np.asarray(evidence.baseline))
     alive = np.asarray(evidence.showing.alive)[..., 0]
-    np.testing.assert_allclose(guidance.advantage.reshape(to_go.shape), np.where(alive, advantage, 0), atol=1e-12)
+    reach = max_shift * np.std(np.asarray(evidence.returns - evidence.value))
+    scale = min(1.0, reach / np.abs(advantage[alive]).sum())
+    wanted = np.where(alive, scale * advantage, 0)
+    np.testing.assert_allclose(guidance.advantage.reshape(to_go.shape), wanted, atol=1e-12)
+    np.testing.assert_allclose(metrics["assessment_weight_max"], scale * u.max(), atol=1e-12)
+    assert bool(metrics["weights_bounded"]) == (scale < 1) == (apart == 0.01)
     assert not alive.all()
     assert not np.asarray(guidance.bonus).any()
     np.testing.assert_allclose(metrics["weight_mean"], weight.mean(), atol=1e-12)

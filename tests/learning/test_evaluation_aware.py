@@ -219,6 +219,14 @@ AWARE = ["navigation", "--beta", "0.1"]
             [*AWARE, "--assessment.start-states", "0.1"],
             "assessment.start-states: a state of navigation/open-field has 2 numbers, got [(0.1,)]",
         ),
+        (
+            [*AWARE, "--assessment.start-states", "0.2,0.2 5,5"],
+            "assessment.start-states: (5.0, 5.0) is outside of navigation/open-field, which shows Box(2, 0.0 to 1.0, float32)",
+        ),
+        (
+            [*AWARE, "--world", "tabular/chain", "--assessment.start-states", "inf"],
+            "assessment.start-states: want one whole number for each state, got [(inf,)]",
+        ),
         ([*AWARE, "--assessment.start-states", "a,b"], "assessment.start-states: 'a,b' is not a list like"),
         ([*AWARE, "--assessment.world", "tabular/chian"], "did you mean 'tabular/chain'?"),
         (

@@ -28,7 +28,7 @@ def with_evaluators(run: evarl.Run, path: Path, change: Callable[[int, LearntEva
     shutil.copytree(run.path, path)
     for seed in run.seeds:
         changed = change(seed, run.evaluator_state(seed))
-        save_evaluator(path / "evaluator" / f"seed-{seed}.safetensors", changed, run.config)
+        save_evaluator(path / "evaluator" / f"seed-{seed}.safetensors", changed, run.config, seed)
     return evarl.Run.load(path)
 
 

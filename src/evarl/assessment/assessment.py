@@ -148,7 +148,7 @@ def _describe(tree: Any) -> str:
 
 def discrete_states(states: list[tuple[float, ...]]) -> list[int]:
     """Whole numbers, one for each state."""
-    if any(len(state) != 1 or state[0] != int(state[0]) for state in states):
+    if any(len(state) != 1 or not float(state[0]).is_integer() for state in states):
         raise InputError(f"assessment.start-states: want one whole number for each state, got {states}")
     return [int(state[0]) for state in states]
 
@@ -172,4 +172,11 @@ def given_states(world: World, states: list[tuple[float, ...]]) -> Any:
     size = int(np.prod(wanted[0].shape))
     if any(len(state) != size for state in states):
         raise InputError(f"assessment.start-states: a state of {world.name} has {size} numbers, got {states}")
-    return np.asarray(states, wanted[0].dtype).reshape(len(states), *wanted[0].shape)
+    physics = np.asarray(states, wanted[0].dtype).reshape(len(states), *wanted[0].shape)
+    low, high = world.observation_space.bounds()
+    for state, seen in zip(states, np.asarray(jax.vmap(world.observation)(physics)), strict=True):
+        if not ((seen >= low) & (seen <= high)).all():
+            raise InputError(
+                f"assessment.start-states: {state} is outside of {world.name}, which shows {world.observation_space}"
+            )
+    return physics

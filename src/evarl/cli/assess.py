@@ -64,13 +64,15 @@ def run(arguments: list[str]) -> None:
     )
     if not command.json:
         _print(found)
-    for outside in found.outside_training:
+    for outside in [] if found.not_fitted else found.outside_training:
         print(
             f"warning: scenario {outside.scenario} returned {outside.returned:.3f}, outside of {outside.lowest:.3f} to "
             f"{outside.highest:.3f} that the evaluator met in training; its prediction is a guess",
             file=sys.stderr,
         )
     if command.json:
+        if found.not_fitted is not None:
+            print(f"warning: {found.not_fitted}", file=sys.stderr)
         print(json.dumps(examination_record(found)))
 
 
@@ -86,6 +88,9 @@ def _print(found: "Examination") -> None:
         start = [] if boards else [numbers(found.observations[i])]
         table.add_row(str(i + 1), *start, _return(found, i), f"{found.lowest[i]:.3f} to {found.highest[i]:.3f}")
     print_table(table)
+    if found.not_fitted is not None:
+        print(f"\npredicted deployment value: not fitted ({found.not_fitted})")
+        return
     spread = "" if found.spread is None else f", standard deviation {found.spread:.3f} over them"
     print(
         f"\npredicted deployment value {found.mean:.3f} "

@@ -144,6 +144,8 @@ def _print_returns(label: str, found: "Evaluation") -> None:
 
 
 def _cells(row: "Row") -> list[str]:
+    if row.not_fitted is not None:
+        return ["not fitted", *["—"] * (len(HEAD) - 2)]
     estimates: list[Any] = [row.mae, row.rmse, row.bias, row.rank_states]
     return [*map(_text, estimates), "—" if row.rank_seeds is None else f"{row.rank_seeds:.2f}", _text(row.skill)]
 

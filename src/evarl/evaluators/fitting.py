@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from evarl.evaluators.fitting_configuration import EvaluatorConfig
 from evarl.evaluators.memory import Memory, Policy
@@ -19,6 +19,8 @@ from evarl.worlds.world import Key, flat_features
 
 SLOWEST = 0.05
 """Weight of a new policy in the running scales, once there have been 1/SLOWEST; before that, all count alike."""
+FLOOR = 1e-6
+"""Least variance. What varies less, relative to its size, is a constant up to the rounding of float32."""
 
 
 class Scale(struct.PyTreeNode):
@@ -42,7 +44,11 @@ class Scale(struct.PyTreeNode):
 
     def deviation(self) -> Float[Array, "*shape"]:
         """Standard deviation, kept away from zero."""
-        return jnp.sqrt(jnp.maximum(self.square - self.mean**2, 0.0) + 1e-6)
+        return jnp.sqrt(jnp.maximum(self.square - self.mean**2, 0.0) + FLOOR)
+
+    def varies(self) -> Bool[Array, "*shape"]:
+        """Whether what was met differs by more than rounding."""
+        return self.square - self.mean**2 > FLOOR * (1.0 + self.mean**2)
 
 
 class EvaluatorState(struct.PyTreeNode):
@@ -53,6 +59,10 @@ class EvaluatorState(struct.PyTreeNode):
     target: Scale
     returns: Scale
     observation: Scale
+
+    def steps(self) -> int:
+        """Gradient steps taken so far, as the optimiser counts them; 0 says that it was never fitted."""
+        return int(optax.tree_utils.tree_get(self.optimizer, "count"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +130,8 @@ class Evaluator:
         return jnp.mean((predict(batch) - wanted) ** 2)
 
     def _standardised(self, state: EvaluatorState, parameters: Any, returns: Array, queries: Array) -> Array:
-        shown = (returns - state.returns.mean) / state.returns.deviation()
+        # returns that never varied have taught nothing; divided by the floor, they would be given enormous slopes
+        shown = jnp.where(state.returns.varies(), (returns - state.returns.mean) / state.returns.deviation(), 0.0)
         features = self._features(state, self.scenarios), self._features(state, queries)
         return cast(Array, self.network.apply(parameters, features[0], shown, features[1]))
 

@@ -31,6 +31,10 @@ class EvaluatorConfig:
     file: str | None = None
     """A pre-trained evaluator (made by `evarl pretrain`), to be held fixed in mode frozen."""
 
+    def unfitted_updates(self) -> int:
+        """Updates at the beginning of a run in which the evaluator takes no gradient step."""
+        return self.warmup if self.initial_steps else self.warmup + self.every
+
     def validate(self) -> None:
         """Refuse settings that cannot work."""
         for name in ("batch_size", "steps", "policies", "every"):

@@ -40,7 +40,7 @@ def measure(run: Run, seed: int, rollouts: int = 256, states: int = 64, assessme
     assert isinstance(world, World)
     assert examiner is not None
     assert isinstance(examiner.assessment, Assessment)
-    policy, learnt = run.policy_state(seed), run.evaluator_state(seed)
+    policy, learnt = run.policy_state(seed), run.fitted_evaluator(seed)
     act = Partial(agent.act, policy)
     keys = jax.random.split(jax.random.PRNGKey(seed + 77_777), 5)
     queries = {

@@ -56,7 +56,8 @@ class TrainConfig:
     ramp: int = 0
     """Updates after the warm-up over which β grows from 0 to its value."""
     max_shift: float = 2.0
-    """The weights of the policy gradient stay within 1 ± this."""
+    """The weights of the policy gradient stay within 1 ± this, and the assessment's advantages add up to at most this many
+    standard deviations of the deployment's."""
     assessment: AssessmentConfig = field(default_factory=AssessmentConfig)
     """The driver's test."""
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)

@@ -112,6 +112,8 @@ def guide(
         stride, some, skip = thinned if thinned and objective.queries == "visited" else Thinned(1, predict)
         u = assessment_weights(beta, shift[::stride, ::skip], valid[::stride, ::skip], to_go[0], some)
         advantage = share * u[None] * (to_go - baselines(to_go, evidence.baseline)) / to_go.shape[2]
+    scale = bound(objective, evidence, jnp.where(showing.alive, advantage, 0.0))
+    advantage = scale * advantage
     if objective.beta_variance > 0:
         spread = jnp.where(start & paired, (evidence.returns - others) ** 2, 0.0)
         centre = centred_by_start(spread, trajectory.start_label, start & paired, objective.rollouts_per_start)
@@ -130,11 +132,23 @@ def guide(
         "weight_mean": weight.mean(),
         "weight_min": weight.min(),
         "weight_max": weight.max(),
-        "assessment_weight_mean": u.mean(),
-        "assessment_weight_min": u.min(),
-        "assessment_weight_max": u.max(),
+        "assessment_weight_mean": scale * u.mean(),
+        "assessment_weight_min": scale * u.min(),
+        "assessment_weight_max": scale * u.max(),
+        "weights_bounded": (scale < 1.0).astype(u.dtype),
     }
     return jax.lax.stop_gradient(guidance), metrics
+
+
+def bound(objective: Objective, evidence: Evidence, advantage: Float[Array, "h k R"]) -> Float[Array, ""]:
+    """What the assessment's advantages are multiplied by; 1 unless they outweigh the deployment batch.
+
+    They are summed in the policy gradient, beside the mean of deployment advantages whose weights stay within
+    1 ± max_shift. So their sizes add up to at most max_shift standard deviations of those advantages.
+    """
+    total = jnp.abs(advantage).sum()
+    reach = objective.max_shift * jnp.std(evidence.returns - evidence.value)
+    return jnp.where(total > reach, reach / jnp.maximum(total, 1e-30), 1.0)
 
 
 def assessment_weights(

@@ -9,6 +9,7 @@ from jax.tree_util import Partial
 from evarl.errors import InputError
 from evarl.report.predictors import CRITIC, EVALUATOR
 from evarl.report.subjects import root_key, taker
+from evarl.runs.checks import not_fitted
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.truth.controlled import Controlled, Value, controlled_rollouts
@@ -35,15 +36,18 @@ def controlled_estimates(
 
 
 def frozen_values(run: Run, seed: int, draw: int = 0) -> dict[str, Value]:
-    """V̂ of the critic and, if there is one, of the evaluator, from one assessment taken before the rollouts of `draw`."""
+    """V̂ of the critic and, if there is one that was fitted, of the evaluator.
+
+    Its assessment is taken once, before the rollouts of `draw`.
+    """
     keep_compiled_programs()
     agent, policy, examiner = run.learner.agent, run.policy_state(seed), run.learner.examiner
     values: dict[str, Value] = {}
-    if examiner is not None:
+    learnt = None if examiner is None else run.evaluator_state(seed)
+    if examiner is not None and learnt is not None and not_fitted(learnt, run.config, seed) is None:
         key, _ = _keys(seed, draw)
         shown = taker(run, None)(Partial(agent.act, policy), key).mean(axis=1)
-        learnt = run.evaluator_state(seed).state
-        values[EVALUATOR] = Partial(examiner.evaluator.predict, learnt, jnp.asarray(shown, jnp.float32))
+        values[EVALUATOR] = Partial(examiner.evaluator.predict, learnt.state, jnp.asarray(shown, jnp.float32))
     return values | {CRITIC: Partial(agent.value, policy)}
 
 

@@ -14,7 +14,7 @@ from evarl.errors import InputError
 from evarl.ope.configuration import LABELS, LogSettings
 from evarl.ope.metrics import PolicyMetrics, policy_metrics
 from evarl.report.logged import LoggedSeed, estimate_seed
-from evarl.report.predictors import CRITIC, EVALUATOR, ORDER, WITHOUT
+from evarl.report.predictors import CRITIC, EVALUATOR, ORDER, WITHOUT, ZEROED
 from evarl.report.scores import Estimate, Score, average, rank_correlation, root, score, skill
 from evarl.report.subjects import Starts, draw_starts, root_key
 from evarl.report.witness import Predictions, Witness
@@ -26,6 +26,7 @@ from evarl.worlds.world import HostWorld, Key
 
 START, VISITED = "start", "visited"
 ROLLOUTS, HOST_ROLLOUTS = 64, 8
+NONE = Estimate(None)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Row:
     """Rank correlation over seeds, of the means over start states."""
     skill: Estimate
     """Of the evaluator against the best predictor without Ξ; unknown elsewhere."""
+    not_fitted: str | None = None
+    """Why all numbers are missing, where they would be those of an evaluator that was not fitted."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,8 @@ class Evaluation:
     rows: list[Row]
     policies: dict[str, PolicyMetrics]
     """By predictor: how well it tells the policies of the seeds apart, by their means over start states."""
+    not_fitted: str | None
+    """Why the evaluator predicts nothing; None if it was fitted, or there is none."""
     best_without: dict[str, str]
     """The best predictor without Ξ, by kind of states: the yardstick of skill."""
     discounted: Estimate
@@ -156,8 +161,12 @@ def evaluate(
     if beside is not None:
         shared = [seed for seed in seeds if seed in beside.seeds]
         against = evaluate(beside, shared or None, None, rollouts, states, replicates, draw, None, say)
-    rows, best = _rows(found)
+    reasons = [] if witness is None else [witness.not_fitted[seed] for seed in seeds if seed in witness.not_fitted]
+    rows, best = _rows(found, reasons[0] if reasons else None)
     notes = _notes(run, starts, found, rows, best) + ([] if ope is None else _log_notes(found, ope))
+    notes += reasons[:1]
+    if against is not None and against.not_fitted is not None:
+        notes.append(f"passive: {against.not_fitted}")
     one = len(found) == 1
     return Evaluation(
         run=str(run.path),
@@ -169,10 +178,11 @@ def evaluate(
         start_states=f"{starts.distinct} distinct of {starts.drawn} drawn from μ_D",
         drawn=starts.drawn,
         distinct=starts.distinct,
-        shuffled_with=None if witness is None else witness.shuffled_with,
+        shuffled_with=None if witness is None or reasons else witness.shuffled_with,
         seeds=found,
         rows=rows,
         policies=_over_policies(found),
+        not_fitted=reasons[0] if reasons else None,
         best_without=best,
         discounted=found[0].discounted if one else average([seed.discounted.mean for seed in found]),
         undiscounted=found[0].undiscounted if one else average([seed.undiscounted.mean for seed in found]),
@@ -252,10 +262,12 @@ def _mean(values: np.ndarray, errors: np.ndarray | None) -> Estimate:
     return Estimate(float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5))
 
 
-def _rows(seeds: list[SeedEvaluation]) -> tuple[list[Row], dict[str, str]]:
+def _rows(seeds: list[SeedEvaluation], not_fitted: str | None) -> tuple[list[Row], dict[str, str]]:
     """The table, and the best predictor without Ξ for each kind of states."""
     rows, best = [], {}
     for kind in seeds[0].queries:
+        for name in (EVALUATOR, ZEROED) if not_fitted else ():
+            rows.append(Row(name, kind, NONE, NONE, NONE, NONE, None, NONE, not_fitted))
         scores = [seed.queries[kind].scores for seed in seeds]
         everywhere = [name for name in (*ORDER, *LABELS.values()) if all(name in one for one in scores)]
         columns = {name: [one[name] for one in scores] for name in everywhere}
@@ -306,7 +318,7 @@ def _notes(run: Run, starts: Starts, seeds: list[SeedEvaluation], rows: list[Row
     if run.assessment is None:
         notes.append("this run has no evaluator: train with --beta, or with --evaluator-mode colearned")
     for row in rows:
-        if row.predictor == EVALUATOR and row.skill.mean is None:
+        if row.predictor == EVALUATOR and row.skill.mean is None and row.not_fitted is None:
             notes.append(
                 f"no skill at {row.queries} states: the error of {best[row.queries]} cannot be told from 0; "
                 "more rollouts may tell"

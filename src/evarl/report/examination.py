@@ -16,6 +16,7 @@ from evarl.errors import InputError
 from evarl.learning.examiner import LearntEvaluator
 from evarl.report.policies import import_policy, read_policy
 from evarl.report.subjects import draw_starts, predictor, root_key, taker
+from evarl.runs.checks import not_fitted
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.sizes import check_states
@@ -51,14 +52,17 @@ class Examination:
     lowest: Float[np.ndarray, " k"]
     """Least and greatest returns that the evaluator met in training."""
     highest: Float[np.ndarray, " k"]
+    not_fitted: str | None
+    """Why the evaluator predicts nothing; None if it was fitted."""
     predicted: Float[np.ndarray, " N"]
-    """V̂ at the start states of the deployment world; one if all that were drawn are the same."""
+    """V̂ at the start states of the deployment world; one if all that were drawn are the same, none if it was not fitted."""
     drawn: int
     """Start states drawn from μ_D."""
     distinct: int
     states: list[tuple[float, ...]]
     """States of the user's choice."""
     predicted_at_states: Float[np.ndarray, " Q"]
+    """Empty if the evaluator was not fitted."""
 
     @property
     def shown(self) -> Float[np.ndarray, " k"]:
@@ -74,9 +78,9 @@ class Examination:
         return [Outside(int(i) + 1, *(float(column[i]) for column in columns)) for i in np.flatnonzero(beyond)]
 
     @property
-    def mean(self) -> float:
-        """The predicted deployment value, averaged over μ_D."""
-        return float(self.predicted.mean())
+    def mean(self) -> float | None:
+        """The predicted deployment value, averaged over μ_D; None if the evaluator was not fitted."""
+        return float(self.predicted.mean()) if len(self.predicted) else None
 
     @property
     def spread(self) -> float | None:
@@ -115,8 +119,10 @@ def assess(
     seed = run.seeds[0] if seed is None else seed
     examiner = run.learner.examiner
     assert examiner is not None
+    reason, who = not_fitted(learnt, run.config, seed), "the policy"
     if policy_import is not None:
         act, name = Partial(import_policy(policy_import, run.world)), policy_import
+        who = f"policy-import: '{policy_import}'"
     elif policy is not None:
         act = Partial(run.learner.agent.act, read_policy(run, Path(policy), policy_seed))
         name = str(policy)
@@ -124,7 +130,7 @@ def assess(
         act, name = Partial(run.learner.agent.act, run.policy_state(seed)), f"final policy of seed {seed}"
     start_key, show_key = jax.random.split(root_key(draw))
     starts = draw_starts(run.world, start_key, samples)
-    returns = taker(run, replicates)(act, show_key)
+    returns = taker(run, replicates, who)(act, show_key)
     asked = parse_states(run, states)
     return Examination(
         run=str(run.path),
@@ -135,11 +141,12 @@ def assess(
         returns=returns,
         lowest=np.asarray(learnt.lowest, np.float64),
         highest=np.asarray(learnt.highest, np.float64),
-        predicted=_predict(run, learnt, returns, starts.shown),
+        not_fitted=reason,
+        predicted=np.empty(0) if reason else _predict(run, learnt, returns, starts.shown),
         drawn=starts.drawn,
         distinct=starts.distinct,
         states=asked[0],
-        predicted_at_states=_predict(run, learnt, returns, asked[1]) if asked[0] else np.empty(0),
+        predicted_at_states=np.empty(0) if reason or not asked[0] else _predict(run, learnt, returns, asked[1]),
     )
 
 
@@ -158,10 +165,6 @@ def parse_states(run: Run, text: str) -> tuple[list[tuple[float, ...]], Any]:
         shown = jax.vmap(world.observation)(jnp.asarray(given_states(world, states)))
     except InputError as error:
         raise InputError(str(error).replace("assessment.start-states", "states")) from error
-    low, high = world.observation_space.bounds()
-    for state, seen in zip(states, np.asarray(shown), strict=True):
-        if not ((seen >= low) & (seen <= high)).all():
-            raise InputError(f"states: {state} is outside of {world.name}, which shows {world.observation_space}")
     return states, shown
 
 

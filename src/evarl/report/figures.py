@@ -61,7 +61,7 @@ def _panel(panel: Any, evaluation: Evaluation, kind: str) -> dict[str, Any]:
         queries = list(_of(evaluation, name, kind))
         if not queries:
             continue
-        said = np.concatenate([one.predictions[EVALUATOR if name == PASSIVE else name].mean(axis=0) for one in queries])
+        said = np.concatenate([one.predictions[_asked(name)].mean(axis=0) for one in queries])
         true = np.concatenate([one.truth.value for one in queries])
         reach = 2 * np.concatenate([one.truth.standard_error for one in queries])
         few = len(true) <= FEW
@@ -92,5 +92,10 @@ def _of(evaluation: Evaluation, name: str, kind: str) -> Iterator[Queries]:
     """The queries at which a predictor speaks: the passive evaluator's are those of its own run."""
     source = evaluation.passive if name == PASSIVE else evaluation
     for seed in [] if source is None else source.seeds:
-        if kind in seed.queries and (name == PASSIVE or name in seed.queries[kind].predictions):
+        if kind in seed.queries and _asked(name) in seed.queries[kind].predictions:
             yield seed.queries[kind]
+
+
+def _asked(name: str) -> str:
+    """What a predictor is called in the run that it belongs to."""
+    return EVALUATOR if name == PASSIVE else name

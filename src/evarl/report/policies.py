@@ -13,6 +13,7 @@ from jaxtyping import Array
 from evarl.agents.agent import PolicyState
 from evarl.errors import FileError, InputError
 from evarl.rollouts.collect import Act
+from evarl.runs.checks import check_finite
 from evarl.runs.run import Run
 from evarl.storage.tensors import load_arrays
 from evarl.worlds.spaces import Box
@@ -46,7 +47,9 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
                 f"policy: {path} does not fit this run's agent: {name} is {there} there and {here} here; "
                 "want a policy with the same networks"
             )
-    return jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in named])
+    policy = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in named])
+    check_finite(path, policy)
+    return policy
 
 
 def import_policy(name: str, world: World | HostWorld) -> Act:

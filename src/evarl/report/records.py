@@ -41,7 +41,8 @@ def examination_record(examination: Examination) -> dict[str, Any]:
         starts, legend = pictures(examination.observations, examination.world)
     else:
         starts, legend = [np.ravel(seen).tolist() for seen in examination.observations], None
-    at_states = zip(examination.states, examination.predicted_at_states, strict=True)
+    said = examination.predicted_at_states.tolist() or [None] * len(examination.states)
+    at_states = zip(examination.states, said, strict=True)
     return {
         "run": examination.run,
         "world": examination.world,
@@ -64,11 +65,12 @@ def examination_record(examination: Examination) -> dict[str, Any]:
                 strict=True,
             )
         ],
+        "not_fitted": examination.not_fitted,
         "predicted": examination.mean,
         "predicted_spread": examination.spread,
         "start_states_drawn": examination.drawn,
         "start_states_distinct": examination.distinct,
-        "states": [{"state": list(state), "predicted": float(value)} for state, value in at_states],
+        "states": [{"state": list(state), "predicted": value} for state, value in at_states],
         "outside_training": [dataclasses.asdict(outside) for outside in examination.outside_training],
     } | ({"legend": legend} if boards else {})
 

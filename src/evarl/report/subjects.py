@@ -17,6 +17,7 @@ from evarl.rollouts.collect import Act
 from evarl.runs.run import Run
 from evarl.sizes import check_assessment
 from evarl.truth.monte_carlo import start_states
+from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import HostWorld, Key, World, WorldState
 
 Take = Callable[[Act, Key], Float[np.ndarray, "k R"]]
@@ -31,8 +32,8 @@ def root_key(draw: int) -> Key:
     return jax.random.fold_in(jax.random.PRNGKey(draw), SEED_RANGE - 1)
 
 
-def taker(run: Run, replicates: int | None) -> Take:
-    """The run's assessment, by default with its own number of replicates."""
+def taker(run: Run, replicates: int | None, who: str = "the policy") -> Take:
+    """The run's assessment, by default with its own number of replicates; errors name `who` takes it."""
     replicates = run.config.assessment.replicates if replicates is None else replicates
     assessment, world, space = run.assessment, run.world, run.world.action_space
     assert assessment is not None
@@ -41,10 +42,16 @@ def taker(run: Run, replicates: int | None) -> Take:
         in_jax = assessment
 
         @jax.jit
-        def returns(act: Act, key: Key) -> Array:
-            return in_jax.take(act, key, replicates, world).rewards_to_go(in_jax.discount)[0]
+        def show(act: Act, key: Key) -> tuple[Array, Array, Array]:
+            showing = in_jax.take(act, key, replicates, world)
+            return showing.rewards_to_go(in_jax.discount)[0], showing.action, showing.alive
 
-        return lambda act, key: np.asarray(returns(act, key), np.float64)
+        def returns(act: Act, key: Key) -> Float[np.ndarray, "k R"]:
+            found, action, alive = jax.device_get(show(act, key))
+            check_actions(world, action[alive], who)
+            return np.asarray(found, np.float64)
+
+        return returns
     on_host = assessment
 
     @jax.jit
@@ -54,10 +61,30 @@ def taker(run: Run, replicates: int | None) -> Take:
 
     def returns_on_host(act: Act, key: Key) -> Float[np.ndarray, "k R"]:
         keys = iter(jax.random.split(key, on_host.horizon))
-        showing = on_host.take(lambda seen: jax.device_get(in_world(act, next(keys), seen)), replicates)
+
+        def checked(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            action, log_prob, taken = jax.device_get(in_world(act, next(keys), seen))
+            check_actions(world, action, who)
+            return action, log_prob, taken
+
+        showing = on_host.take(checked, replicates)
         return np.asarray(showing.rewards_to_go(on_host.discount)[0], np.float64)
 
     return returns_on_host
+
+
+def check_actions(world: World | HostWorld, actions: np.ndarray, who: str) -> None:
+    """Refuse actions [M, ...] that the world does not have; those that it clips to its bounds are none of them."""
+    space = world.action_space
+    if isinstance(space, Discrete):
+        wrong, want = (actions < 0) | (actions >= space.n), f"a whole number from 0 to {space.n - 1}"
+    else:
+        low, high = (bound.reshape(1, -1) for bound in space.bounds())
+        taken = np.asarray(world_action(space, jnp.asarray(actions))).reshape(len(actions), -1)
+        wrong = ~(np.isfinite(actions) & (taken >= low) & (taken <= high)).all(axis=1)
+        want = f"finite numbers that {space} has room for"
+    if wrong.any():
+        raise InputError(f"{who} takes the action {actions[wrong][0]} in {world.name}; want {want}")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from evarl.errors import FileError
 from evarl.learning.examiner import LearntEvaluator
 from evarl.report.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
 from evarl.report.subjects import predictor, taker
+from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
 from evarl.worlds.world import Key
 
@@ -27,6 +28,9 @@ class Witness:
         self.learnt, self.shown = learnt, shown
         self._predict = predictor(examiner.evaluator)
         self._updates = run.config.updates
+        reasons = {seed: not_fitted(one, run.config, seed) for seed, one in learnt.items()}
+        self.not_fitted = {seed: reason for seed, reason in reasons.items() if reason is not None}
+        """By seed: why its evaluator has nothing to say."""
         self.shuffled_with: str | None
         remembered = any(len(one.remembered) for one in learnt.values())
         if len(learnt) > 1:
@@ -55,8 +59,11 @@ class Witness:
         return cls(run, learnt, shown)
 
     def predictions(self, seed: int, queries: Array | np.ndarray) -> Predictions:
-        """What the evaluator of a seed says, with its Ξ and with others."""
+        """What the evaluator of a seed says, with its Ξ and with others; nothing if it was not fitted."""
         learnt, own = self.learnt[seed], self.shown[seed]
+        mean = np.full((1, len(queries)), float(learnt.batch_mean))
+        if seed in self.not_fitted:
+            return {BATCH: mean}
         # the mean that returns are standardised by, so that the network is shown zeros
         zeroed = np.broadcast_to(np.asarray(learnt.state.returns.mean, np.float64), own.shape)
         others = self._others(seed)
@@ -64,7 +71,6 @@ class Witness:
         found = {EVALUATOR: said[:1], ZEROED: said[1:2]}
         if others:
             found[SHUFFLED] = said[2:]
-        mean = np.full((1, said.shape[1]), float(learnt.batch_mean))
         return found | {BATCH: mean}
 
     def _others(self, seed: int) -> list[np.ndarray]:

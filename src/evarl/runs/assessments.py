@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,16 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import make_learner
+from evarl.runs.checks import check_finite, check_own, written_by
 from evarl.storage.files import reason
 from evarl.storage.modules import check_world
 from evarl.storage.tensors import load_arrays, load_tree, save_tree
 from evarl.truth.monte_carlo import visited_states
 from evarl.worlds.registry import make_world
 from evarl.worlds.world import HostWorld, World
+
+if TYPE_CHECKING:
+    from evarl.runs.run import Run
 
 ASSESSMENT = "assessment.safetensors"
 OPEN_FIELD = ((0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75))
@@ -39,6 +43,7 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessm
     wanted = config.assessment
     if wanted.file is not None:
         return load_assessment(Path(wanted.file), named=(config.world, wanted.world))
+    base = None if wanted.base_run is None else _base_run(config)
     name = wanted.world or ("navigation/open-field" if config.world == "navigation" else config.world)
     own = name == config.world
     world = make_world(name, config.horizon if own else None)
@@ -50,6 +55,11 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessm
                 "states of its own, give others with --assessment.start-states"
             )
         states = list(OPEN_FIELD)
+    if base is not None and (states or isinstance(world, HostWorld)):
+        raise InputError(
+            f"assessment.base-run: {wanted.base_run} would have no effect, since start states in {name} do not come from a "
+            f"base policy; leave it out, or give --assessment.world {config.world} if that lives in JAX"
+        )
     if isinstance(world, HostWorld):
         seeds = discrete_states(states) if states else range(BASE_SEED, BASE_SEED + wanted.scenarios)
         return HostAssessment(world, tuple(seeds), wanted.horizon, wanted.discount)
@@ -59,7 +69,7 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessm
         raise InputError(
             f"assessment.start-states: none are given for {name}; a base policy visits {config.world} only"
         )
-    return Assessment(world, _visited(config, world, say), wanted.horizon, wanted.discount)
+    return Assessment(world, _visited(config, world, base, say), wanted.horizon, wanted.discount)
 
 
 def save_assessment(path: Path, assessment: Assessment | HostAssessment) -> None:
@@ -123,15 +133,22 @@ def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings:
     return Assessment(world, tree["start"], horizon, discount, **mappings)
 
 
-def save_evaluator(path: Path, learnt: LearntEvaluator, config: TrainConfig) -> None:
-    """Write an evaluator with what identifies it."""
+def save_evaluator(path: Path, learnt: LearntEvaluator, config: TrainConfig, seed: int | None = None) -> None:
+    """Write an evaluator with what identifies it; without a seed, it was fitted to all seeds of a run."""
     about = {"kind": "evaluator", "world": config.world, "remembered": str(learnt.remembered.shape[0])}
-    save_tree(path, jax.device_get(learnt), about | _network(config))
+    save_tree(path, jax.device_get(learnt), about | written_by(config, seed) | _network(config))
 
 
-def load_evaluator(path: Path, config: TrainConfig, assessment: Assessment | HostAssessment) -> LearntEvaluator:
-    """Read an evaluator; one of another world, another network or other scenarios is refused."""
+def load_evaluator(
+    path: Path, config: TrainConfig, assessment: Assessment | HostAssessment, seed: int | None = None
+) -> LearntEvaluator:
+    """Read an evaluator; one of another world, another network or other scenarios is refused.
+
+    With a seed, so is one that is not that seed's own in the run with this configuration.
+    """
     arrays, about = load_arrays(path)
+    if seed is not None:
+        check_own(path, about, "evaluator", config, seed)
     if about.get("kind") != "evaluator":
         raise FileError(f"{path}: does not hold an evaluator")
     if about.get("world") != config.world:
@@ -158,7 +175,9 @@ def load_evaluator(path: Path, config: TrainConfig, assessment: Assessment | Hos
         highest=jnp.zeros(k),
         batch_mean=jnp.zeros(()),
     )
-    return jax.tree.map(jnp.asarray, load_tree(path, template)[0])
+    learnt, _ = load_tree(path, template)
+    check_finite(path, learnt)
+    return jax.tree.map(jnp.asarray, learnt)
 
 
 def _network(config: TrainConfig) -> dict[str, str]:
@@ -166,16 +185,22 @@ def _network(config: TrainConfig) -> dict[str, str]:
     return {f"network.{name}": str(value) for name, value in settings.items()}
 
 
-def _visited(config: TrainConfig, world: World, say: Callable[[str], None]) -> Any:
-    """Draw k states that a base policy visits, uniformly over its steps: the paper's choice."""
+def _base_run(config: TrainConfig) -> "Run":
+    """The run whose policy is the base policy; one of another world is refused, whether or not it would be used."""
     from evarl.runs.run import Run  # a run may ask for its assessment, and an assessment for a run
 
+    assert config.assessment.base_run is not None
+    run = Run.load(config.assessment.base_run)
+    if run.config.world != config.world:
+        raise InputError(f"assessment.base-run: {run.path} was trained in {run.config.world}, not in {config.world}")
+    return run
+
+
+def _visited(config: TrainConfig, world: World, base: "Run | None", say: Callable[[str], None]) -> Any:
+    """Draw k states that a base policy visits, uniformly over its steps: the paper's choice."""
     key = jax.random.PRNGKey(BASE_SEED)
-    if config.assessment.base_run is not None:
-        run = Run.load(config.assessment.base_run)
-        if run.config.world != config.world:
-            raise InputError(f"assessment.base-run: was trained in {run.config.world}, not in {config.world}")
-        agent, policy = run.learner.agent, run.policy_state()
+    if base is not None:
+        agent, policy = base.learner.agent, base.policy_state()
     else:
         updates = config.assessment.base_updates
         plain = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="none", seeds=1)

@@ -20,10 +20,11 @@ from evarl.learning.learner import Learner, make_learner
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy, of_agent
 from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator
+from evarl.runs.checks import check_finite, check_own, not_fitted
 from evarl.runs.directory import RunDirectory, open_run
 from evarl.runs.log import read_log
 from evarl.runs.metrics import MetricsTable
-from evarl.storage.tensors import load_tree
+from evarl.storage.tensors import load_arrays, load_tree
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import HostWorld, Key, World
 
@@ -86,13 +87,21 @@ class Run:
         return load_assessment(self.path / ASSESSMENT, named=(self.config.world, self.config.assessment.world))
 
     def evaluator_state(self, seed: int | None = None) -> LearntEvaluator:
-        """The evaluator of a seed, by default the first."""
+        """The evaluator of a seed, by default the first. Whether it was ever fitted, `not_fitted` tells."""
         if self.assessment is None:
             raise InputError(f"{self.path}: has no evaluator; train with --beta, or with --evaluator-mode colearned")
         path = self._directory.evaluator(self._seed(seed))
         if not path.exists():
             raise FileError(f"{self.path}: seed {self._seed(seed)} has no evaluator yet; finish the run with --resume")
-        return load_evaluator(path, self.config, self.assessment)
+        return load_evaluator(path, self.config, self.assessment, self._seed(seed))
+
+    def fitted_evaluator(self, seed: int | None = None) -> LearntEvaluator:
+        """The evaluator of a seed, by default the first; one that was never fitted is refused."""
+        learnt = self.evaluator_state(seed)
+        reason = not_fitted(learnt, self.config, self._seed(seed))
+        if reason is not None:
+            raise InputError(f"{self.path}: {reason}")
+        return learnt
 
     @property
     def world(self) -> World | HostWorld:
@@ -154,7 +163,10 @@ class Run:
     def _read_policy(self, seed: int) -> PolicyState:
         environments = self.config.environments
         shapes = jax.eval_shape(lambda key: self.learner.agent.init(key, environments).policy, jax.random.PRNGKey(0))
-        policy, _ = load_tree(self._directory.policy(seed), shapes)
+        path = self._directory.policy(seed)
+        check_own(path, load_arrays(path)[1], "policy", self.config, seed)
+        policy, _ = load_tree(path, shapes)
+        check_finite(path, policy)
         return policy
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pyarrow as pa
 from rich.console import Console
 
 from evarl.assessment.assessment import Assessment
@@ -30,7 +31,9 @@ from evarl.runs.assessments import (
     save_assessment,
     save_evaluator,
 )
+from evarl.runs.cautions import cautions
 from evarl.runs.checkpoints import load_newest, save_checkpoint
+from evarl.runs.checks import written_by
 from evarl.runs.directory import RunDirectory
 from evarl.runs.events import EventWriter
 from evarl.runs.groups import engines, plan_groups
@@ -142,7 +145,14 @@ def _assessment(
     named = (config.world, config.assessment.world)
     assessment = load_assessment(kept / ASSESSMENT, named=named) if kept else build_assessment(config, console.print)
     file = config.evaluator.file
-    return assessment, None if file is None else load_evaluator(Path(file), config, assessment)
+    if file is None:
+        return assessment, None
+    frozen = load_evaluator(Path(file), config, assessment)
+    if frozen.state.steps() == 0:
+        raise InputError(
+            f"evaluator.file: {file} was not fitted; train its run for more updates than its warm-up, or use `evarl pretrain`"
+        )
+    return assessment, frozen
 
 
 def _keep_assessment(folder: Path, assessment: Assessment | HostAssessment | None) -> None:
@@ -178,11 +188,13 @@ class _Session:
         self.compile_seconds = compile_seconds
         self.metrics = MetricsTable.read(kept.metrics)
         self.progress = ProgressBar(self.config.world, self.config.updates * len(kept.groups), quiet)
+        self.warned = set(cautions(self.config, self.metrics.table())) if kept.metrics.exists() else set()
         self.steps = 0
         self.began = time.monotonic()
 
     def __enter__(self) -> "_Session":
         self.progress.__enter__()
+        self._warn(None)
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -252,6 +264,7 @@ class _Session:
             "seconds": round(seconds, 3),
             "compile_seconds": round(self.compile_seconds, 3),
             "steps_per_second": round(self.steps / seconds),
+            "warnings": list(cautions(config, table).values()),
             "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
         }
 
@@ -262,20 +275,28 @@ class _Session:
         self.kept.check_there()
         log.flush()
         self.metrics.write(self.kept.metrics)
+        self._warn(self.metrics.table())
         for first, columns in unsaved:
             events.add(first, columns)
         events.flush()
         save_checkpoint(folder, done, jax.device_get(state))
+
+    def _warn(self, metrics: pa.Table | None) -> None:
+        """Say each kind of caution once in a run."""
+        for kind, line in cautions(self.config, metrics).items():
+            if kind not in self.warned:
+                self.progress.say(f"warning: {line}")
+                self.warned.add(kind)
 
     def _save_policies(self, group: list[int], state: LearnerState, learner: Learner) -> None:
         """The final policy of each seed, and its evaluator if it has one."""
         state = jax.device_get(state)
         for index, seed in enumerate(group):
             policy, examiner = jax.tree.map(lambda leaf, at=index: leaf[at], (state.agent.policy, state.examiner))
-            about = {"kind": "policy", "world": self.config.world, "seed": str(seed), "hash": self.config.hash()}
-            save_tree(self.kept.policy(seed), policy, about)
+            about = {"kind": "policy", "world": self.config.world}
+            save_tree(self.kept.policy(seed), policy, about | written_by(self.config, seed))
             if learner.examiner is not None:
-                save_evaluator(self.kept.evaluator(seed), learner.examiner.learnt(examiner), self.config)
+                save_evaluator(self.kept.evaluator(seed), learner.examiner.learnt(examiner), self.config, seed)
 
     def _stop_if_diverged(self, fault: np.ndarray, done: int, group: list[int], columns: dict[str, np.ndarray]) -> None:
         if not fault.any():

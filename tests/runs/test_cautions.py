@@ -1,0 +1,98 @@
+"""Training says, once, what makes its results mean less than they seem to, and the run keeps it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from evarl.cli.main import call
+from evarl.learning.configuration import TrainConfig, with_settings
+from evarl.runs.cautions import cautions
+from evarl.runs.metrics import MetricsTable
+
+# in the chain, the reward of a step depends on where it begins: one step from one state always returns the same
+CHAIN = ["train", "navigation", "--world", "tabular/chain", "--horizon", "8", "--environments", "4", "--steps", "8"]
+CHAIN += ["--beta", "0.05", "--rollouts-per-start", "1", "--agent.hidden-sizes", "8", "--evaluator.network.width", "8"]
+CHAIN += ["--evaluator.initial-steps", "5", "--evaluator.warmup", "5", "--evaluator.policies", "4"]
+CHAIN += ["--assessment.start-states", "1", "--assessment.horizon", "1"]
+UNFITTED = (
+    "the evaluator is not fitted in this run, and β has no effect: 5 updates do not exceed the warm-up of 5; train for more, "
+    "or lower --evaluator.warmup"
+)
+CONSTANT = (
+    "the assessment returned 1.000 in each of {} updates (seed 0), so it cannot tell policies apart; give it a longer "
+    "--assessment.horizon, or other start states"
+)
+
+
+def warnings_of(capsys, *arguments: str) -> list[str]:
+    assert call([*CHAIN, *arguments]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    return [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")]
+
+
+def test_a_run_within_its_warm_up_says_so_first(tmp_path, capsys):
+    assert warnings_of(capsys, "--updates", "5", "--out", str(tmp_path / "run"))[0] == UNFITTED
+    kept = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert kept["warnings"] == [UNFITTED, CONSTANT.format(5)]
+    assert warnings_of(capsys, "--updates", "5", "--out", str(tmp_path / "quiet"), "--quiet") == []
+    assert json.loads((tmp_path / "quiet" / "summary.json").read_text())["warnings"] == kept["warnings"]
+
+
+def test_an_assessment_that_never_varies_is_told_of_once_and_has_no_weight(tmp_path, capsys):
+    run = tmp_path / "run"
+    arguments = ["--updates", "60", "--out", str(run), "--checkpoint-seconds", "1e-9"]
+    (said,) = warnings_of(capsys, *arguments)
+    assert any(said == CONSTANT.format(count) for count in range(20, 60)), "not only at the end"
+    kept = json.loads((run / "summary.json").read_text())
+    assert kept["warnings"] == [CONSTANT.format(60)]
+    table = MetricsTable.read(run / "metrics.parquet").table()
+    for name in ("assessment_weight_min", "assessment_weight_max", "weights_bounded"):
+        assert not table[name].to_numpy().any(), name
+    (run / "summary.json").unlink()
+    assert warnings_of(capsys, *arguments, "--resume") == []
+    assert json.loads((run / "summary.json").read_text())["warnings"] == kept["warnings"]
+
+
+def table_of(**columns: list[float]):
+    metrics = MetricsTable()
+    metrics.add(0, 1, [0], {name: np.asarray(values, np.float32)[:, None] for name, values in columns.items()})
+    return metrics.table()
+
+
+@pytest.mark.parametrize("mode", ["none", "frozen"])
+def test_without_a_warm_up_there_is_nothing_to_say(mode):
+    assert cautions(TrainConfig(updates=3, evaluator_mode=mode)) == {}
+
+
+def test_the_first_step_may_come_after_the_warm_up():
+    config = with_settings(
+        TrainConfig(evaluator_mode="colearned", updates=12),
+        {"evaluator.warmup": 10, "evaluator.initial_steps": 0, "evaluator.every": 2},
+    )
+    assert "12 updates do not exceed the 12 before its first step" in cautions(config)["not fitted"]
+    assert cautions(with_settings(config, {"updates": 13})) == {}
+    assert cautions(with_settings(config, {"evaluator.initial_steps": 1, "updates": 11})) == {}
+
+
+def test_the_bound_on_weights_is_counted_in_updates():
+    config = TrainConfig(evaluator_mode="colearned", beta=0.1, updates=200, max_shift=1.5)
+    calm = {"assessment_return": [1.0, 2.0, 1.0, 1.0]}
+    assert cautions(config, table_of(**calm, weights_bounded=[0, 0, 0, 0])) == {}
+    assert cautions(config, table_of(**calm)) == {}, "earlier versions did not count"
+    found = cautions(config, table_of(**calm, weights_bounded=[0, 1, 0, 1]))
+    assert "exceeded their bound, --max-shift 1.5, in 2 of 4 updates" in found["bounded weights"]
+
+
+def test_few_updates_do_not_show_that_an_assessment_never_varies():
+    config = TrainConfig(evaluator_mode="colearned", updates=200)
+    assert cautions(config, table_of(assessment_return=[3.0] * 19)) == {}
+    assert list(cautions(config, table_of(assessment_return=[3.0] * 20))) == ["constant assessment"]
+    assert cautions(config, table_of(assessment_return=[3.0] * 19 + [2.75])) == {}
+
+
+def test_metrics_of_earlier_versions_are_gone_on_with():
+    metrics = MetricsTable()
+    metrics.add(0, 1, [0], {"return": np.ones((2, 1))})
+    metrics.add(2, 1, [0], {"return": np.ones((1, 1)), "weights_bounded": np.ones((1, 1))})
+    assert metrics.table()["weights_bounded"].to_pylist() == [None, None, 1.0]
