@@ -45,7 +45,7 @@ def test_commands_run(code, tmp_path):
             continue
         assert program == "evarl", line
         command = [sys.executable, "-c", "from evarl.cli.main import main; main()", *arguments]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
 
 
