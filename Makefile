@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo results test test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz certificates variance clean
+.PHONY: setup demo results test test-portable test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz certificates variance clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -37,6 +37,19 @@ results: setup
 
 test: setup
 	$(RUN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+
+# The numerical tests as on an older processor, so that no tolerance is that of one machine: another kernel of OpenBLAS, and
+# XLA and NumPy without AVX. Everything is only lowered, so that any processor can do it; NumPy warns of what is not there.
+NUMERICAL := tests/known_answers tests/theory tests/certify tests/stats tests/ope
+ifeq ($(shell uname -m),x86_64)
+LOWERED := OPENBLAS_CORETYPE=Prescott XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 NPY_DISABLE_CPU_FEATURES='X86_V3 X86_V4 AVX512_ICL AVX512_SPR'
+else
+LOWERED := OPENBLAS_CORETYPE=ARMV8
+endif
+
+test-portable: setup
+	$(LOWERED) JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/compiled-portable \
+		$(RUN)/python -m pytest -W ignore::ImportWarning --numprocesses 3 --dist loadfile $(NUMERICAL)
 
 # More worlds, algorithms and interruptions of what `make test` tries on one.
 test-slow: setup

@@ -1,11 +1,19 @@
 """What the documents say can be done is done here: every Python block runs, and every `evarl` command of the README."""
 
+import ast
+import dataclasses
+import doctest
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import evarl
+from evarl.cli.parsing import parse
+from evarl.cli.train import Train
+from evarl.learning.presets import PRESETS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -37,5 +45,66 @@ def test_commands_run(code, tmp_path):
             continue
         assert program == "evarl", line
         command = [sys.executable, "-c", "from evarl.cli.main import main; main()", *arguments]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
+
+
+def documented_commands() -> list:
+    """What follows `evarl train` in the documents, the Makefile and the source, where a preset is named."""
+    found = []
+    for page in [*PAGES, ROOT / "Makefile", *sorted((ROOT / "src").rglob("*.py"))]:
+        for text in re.findall(r"evarl train ([^`\"#&|\n]+)", page.read_text()):
+            arguments = text.split()
+            if arguments[0] in PRESETS:
+                found.append(pytest.param(arguments, id=f"{page.name}: {text.strip()}"))
+    return found
+
+
+def documented_snippets() -> list:
+    """Python blocks of the documents and examples of docstrings that train."""
+    snippets = [
+        (page.name, code) for page in PAGES for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    ]
+    for module in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                examples = doctest.DocTestParser().get_examples(ast.get_docstring(node) or "")
+                snippets.append((module.name, "".join(example.source for example in examples)))
+    return [pytest.param(code, id=name) for name, code in snippets if "evarl.train(" in code]
+
+
+def assert_the_evaluator_acts(config: evarl.TrainConfig) -> None:
+    if config.resolved().evaluator_mode == "colearned":
+        assert config.updates > config.evaluator.warmup, "no update comes after the warm-up of the evaluator"
+
+
+@pytest.mark.parametrize("arguments", documented_commands())
+def test_documented_commands_train_beyond_the_warm_up(arguments):
+    preset, *options = arguments
+    assert_the_evaluator_acts(parse(Train, options, "evarl train", Train(PRESETS[preset]())).config)
+
+
+class Trains(Exception):  # noqa: N818
+    """Carries the configuration that a snippet would train with."""
+
+
+@pytest.mark.parametrize("code", documented_snippets())
+def test_documented_snippets_train_beyond_the_warm_up(code, monkeypatch):
+    assert code.count("evarl.train(") == 1, "only the first would be looked at"
+    names = {field.name for field in dataclasses.fields(evarl.TrainConfig)}
+
+    def train(config="navigation", **options):
+        config = evarl.preset(config) if isinstance(config, str) else config
+        raise Trains(dataclasses.replace(config, **{name: options[name] for name in names & options.keys()}))
+
+    monkeypatch.setattr(evarl, "train", train)
+    with pytest.raises(Trains) as called:
+        exec(compile(code, "snippet", "exec"), {})
+    assert_the_evaluator_acts(called.value.args[0])
+
+
+def test_examples_with_an_evaluator_are_looked_at():
+    """The tests above would pass if nothing were found."""
+    commands = [parameter.values[0] for parameter in documented_commands()]
+    assert sum("--beta" in arguments for arguments in commands) >= 4  # README, Makefile, help, docs/certification.md
+    assert len(documented_snippets()) >= 6

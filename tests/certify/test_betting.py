@@ -24,7 +24,7 @@ SAMPLES = {
 
 def test_nothing_of_jax_is_needed():
     code = "import sys, evarl.certify; assert not {'jax', 'jaxtyping', 'flax'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("kind", SAMPLES)

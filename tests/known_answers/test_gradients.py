@@ -182,7 +182,7 @@ class Combinations:
         batch = self.states, self.actions, self.shown_states, self.shown_actions
         weighted, shown = jax.tree.map(jnp.asarray, all_weights(objective, evaluator, whole, fixed, batch))
         probability, T = self.probability(theta), self.deployment.horizon
-        np.testing.assert_allclose(probability.sum(), 1.0, rtol=1e-12)
+        np.testing.assert_allclose(probability.sum(), 1.0, rtol=1e-10)  # up to 1e5 terms, in any order
 
         def deployed(theta):
             terms = weighted * log_policy(theta, self.states, self.actions)
@@ -350,7 +350,7 @@ def test_the_running_baseline_matters_with_one_replicate_only(replicates):
     """With one replicate, u and the score it multiplies are correlated, and so the baseline is not free of bias."""
     world = combinations(2, 1, replicates)
     one, other = (sum(world.expectation("paired", LINEAR, baseline=np.full((1, K), b))) for b in (0.0, 3.0))
-    assert (np.abs(one - other).max() < 1e-12) == (replicates == 2)
+    assert (np.abs(one - other).max() < 1e-9) == (replicates == 2)
 
 
 # --- (3) printed

@@ -132,7 +132,6 @@ KILLED += ["--queries", "start", "--horizon", "12"]
 EVALUATORS = ("evaluator/seed-0.safetensors", "evaluator/seed-1.safetensors", "assessment.safetensors")
 
 
-@pytest.mark.timeout(600)
 def test_killed_twice_and_resumed_is_bit_identical(tmp_path):
     assert_kills_change_nothing(tmp_path, 2, *KILLED, files=(*RESULTS, *EVALUATORS))
 

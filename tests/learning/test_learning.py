@@ -31,7 +31,6 @@ def learnt_return(config: TrainConfig, tmp_path, last: int = 30, **changes) -> f
     return float(np.nanmean(table["return"].to_numpy()[late]))
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("config", "reached"),
     [pytest.param(CARTPOLE_A2C, 150.0, id="a2c", marks=pytest.mark.slow), pytest.param(CARTPOLE_PPO, 250.0, id="ppo")],
@@ -41,14 +40,12 @@ def test_cartpole(config, reached, tmp_path):
     assert learnt_return(config, tmp_path, seeds=3) > reached
 
 
-@pytest.mark.timeout(300)
 def test_cartpole_on_the_host(tmp_path):
     """The same agent and the same update serve a Gymnasium environment."""
     config = dataclasses.replace(CARTPOLE_PPO, world="gymnasium/CartPole-v1", updates=30)
     assert learnt_return(config, tmp_path, last=5) > 120.0
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("algorithm", "updates"), [("a2c", 700), pytest.param("ppo", 100, marks=pytest.mark.slow)])
 def test_navigation(algorithm, updates, tmp_path):
     """The best possible return is −3.752; a random policy gets about −30."""
@@ -57,7 +54,6 @@ def test_navigation(algorithm, updates, tmp_path):
     assert learnt_return(config, tmp_path, agent=agent, updates=updates) > -4.6
 
 
-@pytest.mark.timeout(300)
 def test_continuous_actions_learn(tmp_path):
     """Pendulum swings up: a random policy gets about −1 200 in 200 steps."""
     config = TrainConfig(

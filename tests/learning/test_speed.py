@@ -30,7 +30,6 @@ STORED = Path(__file__).parent / "compiled_cost.json"
 TOLERANCE = 0.05
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("name", "world"), [("navigation", "navigation"), ("minatar", "gymnax/SpaceInvaders-MinAtar")])
 def test_the_compiled_update_costs_what_it_did(name, world):
     """Seconds on a shared machine prove nothing; the compiler's count of operations and bytes does.
@@ -113,7 +112,6 @@ def hundred_updates():
     return jax.device_get(jax.jit(lambda state: jax.lax.scan(learner.update, state, jnp.arange(100)))(state))
 
 
-@pytest.mark.timeout(300)
 def test_savings_change_nothing_but_the_order_of_sums(monkeypatch):
     """To 1e-5 after 100 updates, beside a program without any of them."""
     state, metrics = hundred_updates()
@@ -125,7 +123,6 @@ def test_savings_change_nothing_but_the_order_of_sums(monkeypatch):
         np.testing.assert_allclose(leaf, wanted, rtol=0, atol=1e-5)
 
 
-@pytest.mark.timeout(300)
 def test_each_update_of_flags_agrees():
     """Where rewards are rare, Adam magnifies the last bit of small gradients, so each of 100 updates is made twice from
     the state before it: the batches are the same, and the parameters agree to 1e-5.
@@ -162,14 +159,13 @@ np.savez(sys.argv[1], *jax.tree.leaves(jax.device_get(state)), **metrics)
 """
 
 
-@pytest.mark.timeout(300)
 def test_seeds_on_two_devices_get_the_numbers_of_one(tmp_path):
     found = []
     for devices in (1, 2):
         flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
         environment = os.environ | {"XLA_FLAGS": flags}
         file = tmp_path / f"{devices}.npz"
-        subprocess.run([sys.executable, "-c", SPREAD, file], env=environment, check=True, timeout=200)
+        subprocess.run([sys.executable, "-c", SPREAD, file], env=environment, check=True)
         found.append(np.load(file))
     one, two = found
     assert one.files == two.files

@@ -69,7 +69,7 @@ def test_values_of_the_chain(found, method):
         assert np.allclose(one.state_values, [0.0, 4.0951, 0.0], atol=0.1)
         return
     assert np.allclose(one.state_values, wanted, rtol=0.06)
-    assert one.state_values[0] == pytest.approx(one.state_values[2])
+    assert one.state_values[0] == pytest.approx(one.state_values[2], rel=1e-5)
     if one.standard_error is None:
         assert one.value == pytest.approx(EXACT.mean(), rel=0.03)
         assert one.converged
@@ -92,7 +92,7 @@ def test_on_policy_every_weighted_method_is_the_mean_return():
     data = chain_log(switch=0.3)
     found = ope.estimate(data, switching(0.3), discount=DISCOUNT, methods=("tis", "pdis", "wis", "wpdis"))
     mean = float((np.asarray(data.reward) * DISCOUNT ** np.arange(STEPS)).sum(axis=1).mean())
-    assert [one.value for one in found.values()] == pytest.approx([mean] * 4)
+    assert [one.value for one in found.values()] == pytest.approx([mean] * 4, rel=1e-5)  # 4 000 terms in float32
 
 
 def test_collapsed_weights_are_warned_of():

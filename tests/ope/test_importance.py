@@ -272,7 +272,9 @@ def test_a_thousand_steps_in_float32(target, same_length):
     for name, estimator in ALL.items():
         estimate = estimator(reward, log_ratio, mask, 0.99)
         assert estimate.value.dtype == jnp.float32
-        np.testing.assert_allclose(estimate.value, wanted[name], rtol=3e-6, atol=1e-30, err_msg=name)
+        # Sums of 1 000 and of 200 numbers in float32 are known to about √1000 · 6e-8 = 2e-6, in whatever order; log-weights
+        # that were summed in float32 would cost TIS more than 1e-5.
+        np.testing.assert_allclose(estimate.value, wanted[name], rtol=8e-6, atol=1e-30, err_msg=name)
         assert all(np.isfinite(leaf).all() for leaf in estimate)
 
 
@@ -282,7 +284,7 @@ def test_a_thousand_steps_on_policy_are_the_mean_of_the_returns():
     assert np.prod(np.exp(log_prob.astype(np.float64)), axis=1).max() == 0.0  # what products of probabilities give
     mean = (reward.astype(np.float64) @ 0.99 ** np.arange(1000)).mean()
     for estimator in ALL.values():
-        assert float(estimator(reward, log_prob - log_prob, mask, 0.99).value) == pytest.approx(mean, abs=3e-6)
+        assert float(estimator(reward, log_prob - log_prob, mask, 0.99).value) == pytest.approx(mean, abs=3e-5)
 
 
 def test_terms_that_cancel_leave_nothing():
@@ -291,9 +293,8 @@ def test_terms_that_cancel_leave_nothing():
         log_ratio = np.where(np.arange(1000) < 500, np.log(ratio), -np.log(ratio)).astype(np.float32)[None].repeat(2, 0)
         reward = (np.arange(1000) == 999).astype(np.float32)[None].repeat(2, 0)
         for estimator in ALL.values():
-            assert float(estimator(reward, log_ratio, np.ones((2, 1000), bool), 1.0).value) == pytest.approx(
-                1.0, rel=1e-7
-            )
+            found = estimator(reward, log_ratio, np.ones((2, 1000), bool), 1.0)
+            assert float(found.value) == pytest.approx(1.0, rel=1e-6)  # float32 is known to 1.2e-7
 
 
 def test_a_state_whose_weights_are_all_small():

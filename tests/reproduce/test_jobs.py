@@ -154,7 +154,6 @@ def test_a_job_is_done_by_one_process_at_a_time(store):
         assert (first, second) == (1, 2)
 
 
-@pytest.mark.timeout(300)
 def test_what_fails_stops_only_what_needs_it_and_what_is_finished_is_left_alone(store):
     kept = quick("kept")
     store.keep(kept, {"result": {"found": "earlier"}})
@@ -177,7 +176,6 @@ def test_what_fails_stops_only_what_needs_it_and_what_is_finished_is_left_alone(
     assert again.begun == ()
 
 
-@pytest.mark.timeout(600)
 def test_a_killed_worker_is_reported_and_the_next_run_goes_on(store, tmp_path, monkeypatch):
     """Its numbers are those of a run without trouble on two devices, to 1e-5."""
     job = training()
@@ -197,7 +195,6 @@ def test_a_killed_worker_is_reported_and_the_next_run_goes_on(store, tmp_path, m
     np.testing.assert_allclose(jax.tree.leaves(two), jax.tree.leaves(one), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.timeout(300)
 def test_interrupted_it_stops_its_workers(store):
     """They save, and the process is gone when `run_jobs` is."""
     job = training(updates=1_000_000)

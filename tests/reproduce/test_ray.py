@@ -35,7 +35,6 @@ def undisturbed(tmp_path_factory):
     return store.result(LONG)["seeds"]
 
 
-@pytest.mark.timeout(600)
 def test_a_killed_worker_costs_nothing_and_what_fails_stops_only_what_needs_it(ray, store, undisturbed):
     kept, first, second = quick("kept"), quick("first"), quick("second", seed=1)
     store.keep(kept, {"result": {"found": "earlier"}})
@@ -56,7 +55,6 @@ def test_a_killed_worker_costs_nothing_and_what_fails_stops_only_what_needs_it(r
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_interrupted_it_saves_and_goes_on_wherever_it_is_called_again(ray, store, undisturbed):
     with pytest.raises(KeyboardInterrupt):
         run_jobs([LONG], store, RayWorkers(store, None, 1), Interrupt(store, LONG))
@@ -68,7 +66,6 @@ def test_interrupted_it_saves_and_goes_on_wherever_it_is_called_again(ray, store
     assert store.result(LONG)["seeds"] == undisturbed
 
 
-@pytest.mark.timeout(300)
 def test_a_folder_that_workers_do_not_see_is_one_clear_line(ray, store):
     workers = RayWorkers(store, None, 1)
     for mark in store.folder.glob(".seen-by-all-*"):  # as if this were not the folder that they see

@@ -63,7 +63,8 @@ def test_gradient_is_that_of_finite_differences():
             step[place] = 1e-5
             x = logits[..., i]
             difference = (objective(x + step, beta) - objective(x - step, beta)) / 2e-5
-            assert found.gradient[*place, i] == pytest.approx(difference, abs=2e-8)
+            # V is known to about 1e-14, so differences to 1e-9; β multiplies that by up to 50
+            assert found.gradient[*place, i] == pytest.approx(difference, abs=2e-7)
 
 
 def test_worlds_do_not_depend_on_how_many_there_are():
@@ -95,7 +96,7 @@ def test_findings_of_a_small_study(result):
     monotone_loss, monotone_return, bound = checks(result)
     assert monotone_loss.verdict == monotone_return.verdict == "holds"
     assert bound.verdict == "does not hold"
-    assert bound.effect == pytest.approx(-10.0, abs=1e-6)
+    assert bound.effect == pytest.approx(-10.0, abs=1e-5)
     tradeoff, steps, _ = tables(result)
     assert len(tradeoff.rows) == len(result["betas"]) == len(steps.rows)
     assert all(len(row) == len(table.columns) for table in tables(result) for row in table.rows)

@@ -132,8 +132,9 @@ def evaluate(
     same start states; if these are all one, it gets the rollouts of all. `draw` fixes what is random. With `ope`, the
     estimates from the log of the training stand beside the others, against the same truth.
 
-    >>> import evarl, tempfile
-    >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8}
+    >>> import dataclasses, evarl, tempfile
+    >>> evaluator = dataclasses.replace(evarl.preset("navigation").evaluator, warmup=1, initial_steps=5)
+    >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8, "evaluator": evaluator}
     >>> run = evarl.train("navigation", out=tempfile.mkdtemp(), quiet=True, **small)
     >>> evarl.evaluate(run, rollouts=2, states=2).distinct
     1

@@ -104,8 +104,9 @@ def assess(
     The policy is the final one of that seed, one from a file (`policy`; of a checkpoint the `policy_seed`-th), or a
     callable given as "module:name" (`policy_import`). `draw` fixes all that is random.
 
-    >>> import evarl, tempfile
-    >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8}
+    >>> import dataclasses, evarl, tempfile
+    >>> evaluator = dataclasses.replace(evarl.preset("navigation").evaluator, warmup=1, initial_steps=5)
+    >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8, "evaluator": evaluator}
     >>> run = evarl.train("navigation", out=tempfile.mkdtemp(), quiet=True, **small)
     >>> evarl.assess(run).shown.shape
     (4,)
