@@ -15,7 +15,7 @@ from rich.console import Console
 
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.host import HostAssessment
-from evarl.errors import DivergedError, FaultError, unknown_name
+from evarl.errors import DivergedError, FaultError, InputError, unknown_name
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, Engine
 from evarl.learning.examiner import LearntEvaluator
