@@ -43,6 +43,22 @@ CASES = {
         lambda: certify.hoeffding_lower_bound(G, 0, np.inf),
         "range: [0, inf] is not allowed; want finite numbers, the lower one first",
     ),
+    "three values": (
+        lambda: certify.two_valued_lower_bound([0.0, 0.5, 1.0], 0, 1),
+        "returns: 0.5 is neither 0 nor 1; want returns of two values, or betting_lower_bound, which allows for all between",
+    ),
+    "three values, from above": (
+        lambda: certify.two_valued_upper_bound([0.0, 1.0, 1.00001], 0, 1),
+        "returns: 1.00001 is neither 0 nor 1; want returns of two values, or betting_lower_bound, which allows for all between",
+    ),
+    "two values, no range": (
+        lambda: certify.two_valued_lower_bound([1.0], 1, 1),
+        "range: [1, 1] is not allowed; want finite numbers, the lower one first",
+    ),
+    "two values, no level": (
+        lambda: certify.two_valued_upper_bound([1.0], 0, 1, alpha=1.0),
+        "alpha: 1.0 is not allowed; want a number between 0 and 1, such as 0.05",
+    ),
     "alpha": (
         lambda: certify.betting_lower_bound(G, 0, 1, alpha=0.0),
         "alpha: 0.0 is not allowed; want a number between 0 and 1, such as 0.05",

@@ -3,6 +3,7 @@
 | claim | function |
 | --- | --- |
 | C1: J ≥ ℓ | `betting_lower_bound`; with an evaluator `mixture_lower_bound` |
+| C1, returns of two values only | `two_valued_lower_bound`, `two_valued_upper_bound` |
 | C1, rollout by rollout: J ≥ threshold | `sequential_test`; with an evaluator `mixture_sequential_test` |
 | C1, evidence against J ≤ m | `e_process`, `mixture_e_process` |
 | C2: a new episode returns at least L(s) but for α, at confidence 1 − δ | `order_bound`, `least_rollouts` |
@@ -34,6 +35,7 @@ from evarl.certify.ordering import fixed_sequence
 from evarl.certify.risk import RiskControl, risk_control, rmse_upper_bound
 from evarl.certify.sequential import Decision, sequential_test
 from evarl.certify.trajectory import trajectory_estimate
+from evarl.certify.two_valued import two_valued_lower_bound, two_valued_upper_bound
 
 __all__ = [
     "SHARES",
@@ -63,4 +65,6 @@ __all__ = [
     "sequential_test",
     "student_t_lower_estimate",
     "trajectory_estimate",
+    "two_valued_lower_bound",
+    "two_valued_upper_bound",
 ]
