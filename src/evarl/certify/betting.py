@@ -1,27 +1,43 @@
-"""C1: bounds on a mean that hold for every n and every distribution in a known range (Waudby-Smith & Ramdas, 2024).
+"""C1: bounds on a mean that hold for every n and every distribution in a known range, by betting (Waudby-Smith & Ramdas, 2024).
 
 Returns are scaled to x = (G − low)/(high − low) ∈ [0, 1]. Somebody who believes that J is more than m bets against "J ≤ m":
 
-    K_t(m) = Π_{i≤t} (1 + min(λ_i, c/m) (x_i − m)),   0 < c < 1
-    λ_i    = √(2 ln(1/α) / (n s²_{i−1}))              n fixed beforehand
-    λ_i    = √(2 ln(1/α) / (i ln(1+i) s²_{i−1}))      sequential
-    μ_i    = (½ + Σ_{j≤i} x_j)/(i+1),   s²_i = (¼ + Σ_{j≤i} (x_j − μ_j)²)/(i+1),   s²_0 = ¼
+    K_t(m) = Π_{i≤t} (1 + λ_i (x_i − m)),   0 ≤ λ_i ≤ c/m,   c = .95
 
-λ_i is known before x_i. If J ≤ m, K is therefore a non-negative supermartingale that starts at 1, and Ville's inequality says
-P(K_t(m) ≥ 1/α for any t) ≤ α. The bound ℓ is where the scan of m upwards meets the first m that is not rejected, that is,
-with max_t K_t(m) < 1/α. J is then below ℓ with probability at most α; with either λ_i for all t at once.
+**It holds.** λ_i depends on m, n and what came before x_i, never on x_i. No factor is negative, since λ_i (x_i − m) ≥ −c; and
+if J ≤ m its expectation, given the past, is 1 + λ_i (J − m) ≤ 1. So K is a non-negative supermartingale that starts at 1, a
+convex combination of such K is another, and Ville's inequality says P(K_t(m) ≥ 1/α for any t) ≤ α. Validity needs no more; which
+λ_i are chosen decides only how tight the bound is. ℓ is the end of the m that are rejected, that is, have
+max_t K_t(m) ≥ 1/α. If J < ℓ, J itself was rejected, which has probability at most α.
 
-**The scan is exact.** One factor, as a function of m, is 1 + λ(x − m) up to m = c/λ and 1 − c + cx/m behind it; both parts
-are positive and do not increase, and they meet. So K_t(m), its maximum over t and every mixture of such wealths do not
-increase in m, cap or no cap: what is rejected is an interval that begins at the lower end. `last_rejected` needs this only to be
-*tight*; it returns the last of the grid points from the lower end on that are all rejected, at most 1e-12 of the
-range below the first that is not.
+**n fixed beforehand.** The bet aims at 1/α after the n − i + 1 rounds that are left (as STaR does, Voráček & Orabona, 2025):
+
+    λ_i  = min((max(√(2 y), 5/4) − ¼) / (s_{i−1} √(n − i + 1)), c/m),   y = ln(1/(α K_{i−1}(m)))
+    μ_i  = (½ + Σ_{j≤i} x_j)/(i + 1),   s²_i = (μ_i² + Σ_{j≤i} (x_j − μ_j)²)/(i + 1),   s²_0 = ¼
+
+and nothing is bet once K has reached 1/α. With normal x, a known s and many rounds, the test with the greatest power has
+φ(u)/Φ(u) at u = Φ⁻¹(α K) in place of √(2y) − ¼; the two differ by little. s² counts one episode that returned the least beside
+those that were seen, because a crash may be yet to come.
+
+**n left open.** The stake is divided, ¾ careful and ¼ bold, so that K = ¾ K_careful + ¼ K_bold:
+
+    careful   λ_i = min(2 √(ln(1/α) / (i ln(1+i) v_{i−1})), ½/m),   v_i = (¼ + Σ_{j≤i} (x_j − μ_j)²)/(i + 1),   v_0 = ¼
+    bold      λ_i = c/m
+
+**The m that are rejected are an interval** from the lower end on, so halving finds ℓ, to 10⁻¹⁰ of the range, from below.
+One factor, where λ before its cap has no m in it, is 1 + λ(x − m) up to m = c/λ and 1 − c + cx/m behind it; both parts do not
+increase in m, and they meet. With n open this says that K_t(m) does not increase in m. With n fixed, let b(K) = K λ_i be what
+is bet. λ_i does not increase in K; so b' ≤ λ_i ≤ c/m. And b' ≥ 0: b is a multiple of K, or of K(√(2y) − ¼) with √(2y) ≥ 5/4,
+whose derivative √(2y) − ¼ − 1/√(2y) is positive. So K + b(K)(x − m) does not decrease in K: for x ≥ m as b' ≥ 0, for x < m as
+its derivative is at least 1 − (c/m)(m − x) > 0. For a given K it does not increase in m. By induction, as long as neither
+has reached 1/α, a greater m has no greater K, and it cannot get there first.
 
 The order of returns matters; it has to be that in which they were collected.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, inf, log, log1p, log2, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +45,15 @@ from numpy.typing import ArrayLike
 from evarl.certify import inputs
 from evarl.errors import InputError
 
-BLOCK = 2**20
-"""Wealths that are held in memory at a time."""
+CAP = 0.95
+"""c, the greatest share of the wealth that may be lost in one round."""
+CAREFUL_CAP = 0.5
+"""The same for the careful part of the stake where n is left open."""
+BOLD = 0.25
+"""The bold part of the stake where n is left open."""
+
+LogWealth = Callable[[float], np.ndarray]
+"""From m in [0, 1] to ln K_t(m), [n]."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +67,14 @@ class Stream:
 
 
 def betting_lower_bound(
-    returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = 0.5
+    returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = CAP
 ) -> float:
     """The ℓ with P(J < ℓ) ≤ α, from independent returns [n] in a range [low, high] that was known beforehand.
 
     With `sequential`, n need not have been fixed: rollouts may have ended for any reason that the returns gave.
 
     >>> round(betting_lower_bound([0.9] * 50, 0.0, 1.0), 4)
-    0.8011
+    0.8423
     >>> betting_lower_bound([0.9], 0.0, 1.0)
     0.0
     """
@@ -60,12 +83,12 @@ def betting_lower_bound(
 
 
 def betting_upper_bound(
-    returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = 0.5
+    returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = CAP
 ) -> float:
     """The u with P(J > u) ≤ α: the lower bound of −G, with its sign turned.
 
     >>> round(betting_upper_bound([0.1] * 50, 0.0, 1.0), 4)
-    0.1989
+    0.1577
     """
     check(alpha, cap)
     found = inputs.returns_in("returns", returns, low, high)
@@ -80,93 +103,131 @@ def e_process(
     alpha: float = 0.05,
     *,
     sequential: bool = False,
-    cap: float = 0.5,
+    cap: float = CAP,
 ) -> np.ndarray:
     """K_t [n] against the hypothesis J ≤ mean, which is rejected at level α once any K_t is 1/α or more.
 
     Each K_t is an e-value: its expectation is at most 1 where the hypothesis holds. The level only decides how boldly is
-    bet; 1/max_t K_t is a p-value whichever it was. K is cut at e^700.
+    bet, and without `sequential` that no more is bet from 1/α on; 1/max_t K_t is a p-value whichever it was. K is cut at e^700.
 
     >>> e_process([1.0, 1.0, 0.0], 0.5, 0.0, 1.0, sequential=True).round(4)
-    array([1.5  , 2.25 , 1.125])
+    array([1.6125, 2.6381, 0.8913])
     """
     check(alpha, cap)
     stream = Stream(inputs.returns_in("returns", returns, low, high), low, high)
     return mixture([stream], alpha, sequential, cap)(check_mean(mean, low, high))
 
 
-def bets(x: np.ndarray, alpha: float, sequential: bool) -> np.ndarray:
-    """λ_i before its cap, [..., n], of x [..., n] in [0, 1].
+def hedged(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
+    """Bets on x [n] in [0, 1] for an n that was fixed: each aims at 1/α after the rounds that are left.
 
-    >>> bets(np.array([0.5, 1.0]), np.exp(-2.0), sequential=False).round(4)
-    array([2.8284, 4.    ])
+    >>> hedged(np.array([0.5, 1.0]), np.exp(-2.0))(0.5).round(4)
+    array([0.    , 0.6678])
     """
-    count = np.arange(1, x.shape[-1] + 1)
-    means = (0.5 + np.cumsum(x, axis=-1)) / (count + 1)
-    variances = (0.25 + np.cumsum((x - means) ** 2, axis=-1)) / (count + 1)
-    before = np.concatenate([np.full_like(x[..., :1], 0.25), variances[..., :-1]], axis=-1)
-    rounds = count * np.log1p(count) if sequential else np.full(len(count), x.shape[-1])
-    return np.sqrt(2 * np.log(1 / alpha) / (rounds * before))
+    rounds = np.arange(1, len(x) + 1)
+    means, squares = running(x)
+    variances = np.concatenate([[0.25], ((means**2 + squares) / (rounds + 1))[:-1]])
+    pairs = list(zip(x.tolist(), (1 / np.sqrt(variances * rounds[::-1])).tolist(), strict=True))
+
+    def logs(m: float) -> np.ndarray:
+        most = cap / m if m > 0 else inf
+        left = log(1 / alpha)  # ln(1/(α K)); plain floats are faster here than arrays, as each bet needs the one before
+        found = []
+        for value, scale in pairs:
+            bet = (max(sqrt(2 * left), 1.25) - 0.25) * scale
+            left -= log1p((bet if bet < most else most) * (value - m))
+            found.append(left)
+            if left <= 0:
+                break
+        found += [left] * (len(pairs) - len(found))
+        return log(1 / alpha) - np.array(found)
+
+    return logs
 
 
-def log_wealth(x: np.ndarray, bet: np.ndarray, mean: ArrayLike, cap: float) -> np.ndarray:
-    """Logarithms of K_t [..., n] of x [..., n] in [0, 1] and their bets [..., n] against means [...] in [0, 1].
+def open_ended(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
+    """Bets on x [n] in [0, 1] that do not know n, careful ones and bold ones.
 
-    >>> log_wealth(np.array([1.0]), np.array([9.0]), [0.5, 1.0], 0.5).round(4)
-    array([[0.4055],
-           [0.    ]])
+    >>> np.exp(open_ended(np.array([1.0, 0.0]), 0.05, cap=0.9)(0.5)).round(4)
+    array([1.6 , 0.61])
     """
-    m = np.asarray(mean, np.float64)[..., None]
-    return np.cumsum(np.log1p(np.minimum(bet, cap / np.maximum(m, 1e-300)) * (x - m)), axis=-1)
+    rounds = np.arange(1, len(x) + 1)
+    _, squares = running(x)
+    variances = np.concatenate([[0.25], ((0.25 + squares) / (rounds + 1))[:-1]])
+    sizes = careful_bet(rounds, variances, alpha)
+
+    def logs(m: float) -> np.ndarray:
+        m = max(m, 1e-300)
+        careful = np.cumsum(np.log1p(np.minimum(sizes, min(cap, CAREFUL_CAP) / m) * (x - m)))
+        bold = np.cumsum(np.log1p(cap / m * (x - m)))
+        return np.logaddexp(careful + log(1 - BOLD), bold + log(BOLD))
+
+    return logs
 
 
-def mixture(streams: Sequence[Stream], alpha: float, sequential: bool, cap: float) -> Callable[[ArrayLike], np.ndarray]:
-    """Σ_k share_k K_t [..., n], k over streams, as a function of means [...] in the units of returns; cut at e^700.
+def running(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """μ_i and Σ_{j≤i} (x_j − μ_j)², each [n].
 
-    A convex combination of e-processes is one: no union bound is paid for not knowing which stream is best.
+    >>> running(np.array([1.0, 0.0]))
+    (array([0.75, 0.5 ]), array([0.0625, 0.3125]))
     """
-    scaled = [np.clip((stream.values - stream.low) / (stream.high - stream.low), 0, 1) for stream in streams]
-    sizes = [bets(x, alpha, sequential) for x in scaled]
+    means = (0.5 + np.cumsum(x)) / np.arange(2, len(x) + 2)
+    return means, np.cumsum((x - means) ** 2)
 
-    def wealth(mean: ArrayLike) -> np.ndarray:
+
+def careful_bet(i: int | np.ndarray, variance: np.ndarray, alpha: float) -> np.ndarray:
+    """λ_i of the careful part before its cap, from v_{i−1}.
+
+    >>> careful_bet(1, np.array([0.25]), 0.5)
+    array([4.])
+    """
+    return 2 * np.sqrt(log(1 / alpha) / (i * np.log1p(i) * variance))
+
+
+def mixture(streams: Sequence[Stream], alpha: float, sequential: bool, cap: float) -> Callable[[float], np.ndarray]:
+    """Σ_k share_k K_t [n], k over streams, as a function of the mean in the units of returns; cut at e^700.
+
+    A convex combination of e-processes is one: no union bound is paid for not knowing which stream is best. With n fixed each
+    stream aims at what its share needs to reach 1/α alone, and bets no more when it has; so as long as the sum is below 1/α none
+    has, all of them do not increase in m, and neither does the sum.
+    """
+    games = []
+    for stream in streams:
+        x = np.clip((stream.values - stream.low) / (stream.high - stream.low), 0, 1)
+        games.append(open_ended(x, alpha, cap) if sequential else hedged(x, alpha * stream.share, cap))
+
+    def wealth(mean: float) -> np.ndarray:
         total = np.zeros(())
-        for stream, x, bet in zip(streams, scaled, sizes, strict=True):
-            m = np.clip((np.asarray(mean) - stream.low) / (stream.high - stream.low), 0, 1)
-            total = total + stream.share * np.exp(np.minimum(log_wealth(x, bet, m, cap), 700))
+        for stream, logs in zip(streams, games, strict=True):
+            m = min(max((mean - stream.low) / (stream.high - stream.low), 0.0), 1.0)
+            total = total + stream.share * np.exp(np.minimum(logs(m), 700))
         return total
 
     return wealth
 
 
 def lower_bound(streams: Sequence[Stream], alpha: float, sequential: bool, cap: float) -> float:
-    """The scan over the range of the first stream, which has to be that of the returns."""
+    """The end of the rejected means in the range of the first stream, which has to be that of the returns."""
     wealth, raw = mixture(streams, alpha, sequential, cap), streams[0]
-    cells = int(np.clip(BLOCK // len(raw.values), 8, 16))
-    return last_rejected(lambda means: wealth(means).max(axis=-1) >= 1 / alpha, raw.low, raw.high, cells)
+    return last_rejected(lambda mean: bool(wealth(mean).max() >= 1 / alpha), raw.low, raw.high)
 
 
-def last_rejected(
-    rejects: Callable[[np.ndarray], np.ndarray], low: float, high: float, cells: int = 16, width: float = 1e-12
-) -> float:
-    """Scan [low, high] upwards and return the last point before the first that is not rejected.
+def last_rejected(rejects: Callable[[float], bool], low: float, high: float, width: float = 1e-10) -> float:
+    """The greatest mean in [low, high] up to which all are rejected, or a little less; low where none is.
 
-    A grid over the range is followed by a grid over the cell between the last rejected point and the first that is not,
-    and so on until the cell is less than `width` of the range.
+    The rejected means have to be an interval that begins at the lower end. It is halved until its end is known to `width` of
+    the range, and what is returned was itself rejected.
 
     >>> round(last_rejected(lambda m: m < 0.3, 0.0, 1.0), 9)
     0.3
     >>> last_rejected(lambda m: m < 0, 0.0, 1.0), last_rejected(lambda m: m < 2, 0.0, 1.0)
     (0.0, 1.0)
     """
-    for _ in range(int(np.ceil(-np.log(width) / np.log(cells)))):
-        grid = np.linspace(low, high, cells + 1)
-        kept = ~rejects(grid)
-        if not kept.any():
-            return high
-        first = int(np.argmax(kept))
-        if first == 0:
-            return low
-        low, high = float(grid[first - 1]), float(grid[first])
+    if rejects(high):
+        return high
+    for _ in range(ceil(-log2(width))):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rejects(middle) else (low, middle)
     return low
 
 

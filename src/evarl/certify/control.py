@@ -63,9 +63,9 @@ def mixture_lower_bound(
     value_high: float | None = None,
     shares: Mapping[float, float] = SHARES,
     sequential: bool = False,
-    cap: float = 0.5,
+    cap: float = betting.CAP,
 ) -> float:
-    """The ℓ with P(J < ℓ) ≤ α by the scan of `betting` on the mixture; [c, d] is [low, high] unless given.
+    """The ℓ with P(J < ℓ) ≤ α by the bets of `betting` on the mixture; [c, d] is [low, high] unless given.
 
     >>> rng = np.random.default_rng(1)
     >>> start, fresh = rng.uniform(size=200), rng.uniform(size=(200, 50))
@@ -91,12 +91,12 @@ def mixture_e_process(
     value_high: float | None = None,
     shares: Mapping[float, float] = SHARES,
     sequential: bool = False,
-    cap: float = 0.5,
+    cap: float = betting.CAP,
 ) -> np.ndarray:
     """E_t [n] against J ≤ mean.
 
     >>> mixture_e_process([1.0, 1.0], [0.0, 0.0], [[0.0], [0.0]], 0.5, 0.0, 1.0, sequential=True).round(4)
-    array([1.3542, 1.8559])
+    array([1.4339, 2.1116])
     """
     betting.check(alpha, cap)
     streams = mixture_streams(returns, values, fresh, low, high, value_low, value_high, shares)
@@ -111,7 +111,7 @@ def mixture_sequential_test(
     alpha: float = 0.05,
     alpha_reject: float = 0.05,
     budget: int | None = None,
-    cap: float = 0.5,
+    cap: float = betting.CAP,
     *,
     value_low: float | None = None,
     value_high: float | None = None,

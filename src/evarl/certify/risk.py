@@ -65,7 +65,7 @@ def risk_control(
     grid: ArrayLike | None = None,
     value_low: float | None = None,
     value_high: float | None = None,
-    cap: float = 0.5,
+    cap: float = betting.CAP,
 ) -> RiskControl:
     """The smallest λ of the grid whose mean loss is certified to be at most ε, from returns [n] and predictions [n].
 
@@ -74,7 +74,7 @@ def risk_control(
     >>> risk_control([0.5] * 200, [0.5] * 200, 0.0, 1.0, epsilon=0.1).margin
     0.0
     >>> risk_control([0.5] * 200, [0.9] * 200, 0.0, 1.0, epsilon=0.1).margin
-    0.32
+    0.31
     """
     betting.check(alpha, cap)
     found = inputs.returns_in("returns", returns, low, high)
@@ -85,10 +85,13 @@ def risk_control(
     margins = np.linspace(0, d - low, STEPS + 1) if grid is None else _margins(grid)
     losses = np.maximum(values - margins[:, None] - found, 0)
     most = np.maximum(d - margins - low, 0)
-    passed = _mean_below(losses, most, epsilon, alpha, cap)
-    if not passed[-1]:
+    chosen = None
+    for k in reversed(range(len(margins))):
+        if not _mean_below(losses[k], most[k], epsilon, alpha, cap):
+            break
+        chosen = k
+    if chosen is None:
         return RiskControl(None, None, epsilon, alpha, c, d)
-    chosen = len(passed) - int(np.argmin(np.append(passed[::-1], False)))
     bound = betting.betting_upper_bound(losses[chosen], 0.0, most[chosen], alpha, cap=cap) if most[chosen] > 0 else 0.0
     return RiskControl(float(margins[chosen]), min(bound, epsilon), epsilon, alpha, c, d)
 
@@ -103,14 +106,14 @@ def rmse_upper_bound(
     *,
     value_low: float | None = None,
     value_high: float | None = None,
-    cap: float = 0.5,
+    cap: float = betting.CAP,
 ) -> float:
     """The u with P(RMSE > u) ≤ α, from two independent returns [n] and a prediction [n] at each of n states.
 
     RMSE ≤ ε is certified where u ≤ ε. The states have to be drawn from the distribution that the claim is about.
 
     >>> round(rmse_upper_bound([0.7] * 200, [0.7] * 200, [0.5] * 200, 0.0, 1.0), 4)
-    0.2613
+    0.2366
     """
     betting.check(alpha, cap)
     first = inputs.returns_in("returns", returns, low, high)
@@ -125,14 +128,12 @@ def rmse_upper_bound(
     return float(np.sqrt(max(0.0, betting.betting_upper_bound(products, least, most, alpha, cap=cap))))
 
 
-def _mean_below(losses: np.ndarray, most: np.ndarray, epsilon: float, alpha: float, cap: float) -> np.ndarray:
-    """Whether "the mean is ε or more" is rejected, for each row of losses [L, n] in [0, most [L]]."""
-    certain = most <= epsilon
-    scale = np.where(certain, 1.0, most)
-    x = 1 - np.clip(losses / scale[:, None], 0, 1)
-    m = np.where(certain, 1.0, 1 - epsilon / scale)
-    logs = betting.log_wealth(x, betting.bets(x, alpha, False), m, cap)
-    return certain | (logs.max(axis=-1) >= np.log(1 / alpha))
+def _mean_below(losses: np.ndarray, most: float, epsilon: float, alpha: float, cap: float) -> bool:
+    """Whether "the mean is ε or more" is rejected, for losses [n] in [0, most]."""
+    if most <= epsilon:
+        return True
+    logs = betting.hedged(1 - np.clip(losses / most, 0, 1), alpha, cap)(1 - epsilon / most)
+    return bool(logs.max() >= np.log(1 / alpha))
 
 
 def _margins(grid: ArrayLike) -> np.ndarray:

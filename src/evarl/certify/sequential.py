@@ -1,6 +1,6 @@
 """Keep rolling out until certified, rejected or out of budget.
 
-Two e-processes are run side by side, with the sequential bets of `betting`:
+Two e-processes are run side by side, with the bets of `betting` for an n that is left open:
 
     K_t against "J ≤ threshold"    certified   when K_t ≥ 1/α         wrong with probability at most α
     K'_t against "J ≥ threshold"   rejected    when K'_t ≥ 1/α_reject  wrong with probability at most α_reject
@@ -52,7 +52,7 @@ def sequential_test(
     alpha: float = 0.05,
     alpha_reject: float = 0.05,
     budget: int | None = None,
-    cap: float = 0.5,
+    cap: float = betting.CAP,
 ) -> Decision:
     """Test J ≥ threshold on returns that are taken one at a time, and no more than are needed.
 
@@ -63,7 +63,7 @@ def sequential_test(
     ('certified', 'rejected')
     >>> found = sequential_test([0.4, 0.6] * 10, 0.5, 0.0, 1.0, budget=7)
     >>> found.outcome, found.rollouts, round(found.e_certified, 4), round(found.e_rejected, 4)
-    ('out of budget', 7, 0.8733, 1.0673)
+    ('out of budget', 7, 0.8363, 1.0669)
     """
     inputs.check_range(low, high)
     lanes = Lanes(np.array([low]), np.array([high]), np.ones(1))
@@ -88,14 +88,13 @@ def decide(
     width = lanes.high - lanes.low
     m = (threshold - lanes.low) / width
     total, squares = np.full(len(m), 0.5), np.full(len(m), 0.25)
-    above, below = lanes.share.copy(), lanes.share.copy()
+    above = below = np.outer([1 - betting.BOLD, betting.BOLD], lanes.share)
     i = 0
     for i, row in enumerate(islice(rows, budget), start=1):
-        # A bet may use what came before this row only: squares/i is s²_{i−1}.
-        scale = 2 / (i * np.log1p(i) * squares / i)
+        variance = squares / i  # v_{i−1}: a bet may use what came before this row only
         x = np.clip((row - lanes.low) / width, 0, 1)
-        above = above * (1 + _bet(scale, alpha, cap, m) * (x - m))
-        below = below * (1 + _bet(scale, alpha_reject, cap, 1 - m) * (m - x))
+        above = above * (1 + _bets(i, variance, alpha, cap, m) * (x - m))
+        below = below * (1 + _bets(i, variance, alpha_reject, cap, 1 - m) * (m - x))
         total = total + x
         squares = squares + (x - total / (i + 1)) ** 2
         # Streams of a mixture may disagree; should both be reached in one step, the policy is not certified.
@@ -106,6 +105,8 @@ def decide(
     return Decision("out of budget", i, float(above.sum()), float(below.sum()))
 
 
-def _bet(scale: np.ndarray, alpha: float, cap: float, m: np.ndarray) -> np.ndarray:
-    """min(√(scale · ln(1/α)), c/m)."""
-    return np.minimum(np.sqrt(scale * np.log(1 / alpha)), cap / np.maximum(m, 1e-300))
+def _bets(i: int, variance: np.ndarray, alpha: float, cap: float, m: np.ndarray) -> np.ndarray:
+    """The careful bet and the bold one [2, K] against means m [K]."""
+    least = np.maximum(m, 1e-300)
+    careful = np.minimum(betting.careful_bet(i, variance, alpha), min(cap, betting.CAREFUL_CAP) / least)
+    return np.stack([careful, cap / least])

@@ -5,8 +5,7 @@ With k of n returns equal to `high`, J = low + (high − low) p for the chance p
     ℓ = low + (high − low) Beta⁻¹(α; k, n − k + 1),   ℓ = low where k = 0
 
 The quantile is the p at which P(Binomial(n, p) ≥ k) = α. If J < ℓ, p is below it, and so many successes had probability at most
-α; hence P(J < ℓ) ≤ α for every p and every n. It is tighter than betting, on average, because it need not allow for values
-between.
+α; hence P(J < ℓ) ≤ α for every p and every n. On average it is tighter than betting, which allows for all values between.
 
 n has to be fixed beforehand: rollouts that may end for a reason that the returns gave need `sequential_test`. That there are
 two values is part of the claim, and has to be known from the rules of the world, not from the returns.
