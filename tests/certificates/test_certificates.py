@@ -23,6 +23,7 @@ from evarl.certificates.subject import open_subject
 from evarl.cli.main import call
 from evarl.errors import InputError
 from evarl.learning.configuration import with_settings
+from evarl.storage.tensors import load_arrays, save_tree
 from evarl.truth.monte_carlo import start_states, true_values
 from tests.report.tiny import train_tiny
 
@@ -345,3 +346,24 @@ def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_pat
     capsys.readouterr()
     assert call(["certify", str(run.path), "--claim", "C4", "--range", "0", "20"]) == 2
     assert "C4 wants two independent rollouts from one state" in capsys.readouterr().err
+
+
+def test_an_evaluator_that_was_never_fitted_is_certified_for_nothing(tmp_path, capsys):
+    run = train_tiny(tmp_path / "run", updates=2, seeds=1).path
+    for claim in ("C2", "C4"):
+        assert call(["certify", str(run), "--claim", claim, "--rollouts", "60"]) == 2
+        assert "the evaluator of seed 0 was not fitted" in capsys.readouterr().err
+    assert not (run / "certificates").exists(), "a test that cannot be made is not registered"
+    assert certified(capsys, str(run), "--rollouts", "20")["outcome"] == "bounded"
+
+
+def test_a_policy_that_is_not_finite_is_refused_before_a_test_is_registered(run, capsys):
+    file = run / "policy" / "seed-0.safetensors"
+    tree, about = load_arrays(file)
+    save_tree(file, {name: array * np.float32(np.nan) for name, array in tree.items()}, about)
+    assert call(["certify", str(run), "--rollouts", "20"]) == 2
+    assert "want finite numbers" in capsys.readouterr().err
+    shutil.copy(run / "policy" / "seed-1.safetensors", file)
+    assert call(["certify", str(run), "--rollouts", "20"]) == 2
+    assert "is the policy of seed 1" in capsys.readouterr().err
+    assert not (run / "certificates").exists()

@@ -90,7 +90,7 @@ def _mean_return(test: PolicyTest, say: Say) -> Evidence:
     kinds = draw_starts(subject.world, test.purpose(4), STARTS).distinct
     # From a single start state every prediction is the same: there is nothing to control for, and no stake to divide.
     # This is seen on start states that no rollout begins at, so it is no choice made after the fact.
-    usable = subject.has_evaluator and kinds > 1 and not protocol.two_valued
+    usable = subject.has_evaluator and subject.not_fitted is None and kinds > 1 and not protocol.two_valued
     predict = subject.assessed(test.purpose(0)) if usable else None
     found: Evidence = {name: [] for name in (["returns"] if predict is None else ["returns", "values", "fresh"])}
 

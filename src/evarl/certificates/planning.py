@@ -74,6 +74,7 @@ def make_protocol(
     _check_terms(terms, claim)
     if claim != "J" and not subject.has_evaluator:
         raise InputError(f"claim: {claim} is about an evaluator, and {subject.run.path} has none; train with --beta")
+    _check_policies_usable([subject, *calibration], predicts=claim != "J")
     world = subject.world
     settings: dict[str, Any] = {"low": None, "high": None, "range_from": None}
     if claim != "C2":
@@ -202,6 +203,14 @@ def _check_terms(terms: Terms, claim: Claim) -> None:
         raise InputError("budget: goes with --sequential only; give --rollouts")
     if claim == "C3" and terms.epsilon is None:
         raise InputError("epsilon: is missing; C3 wants to know how much may be overstated on average")
+
+
+def _check_policies_usable(subjects: Sequence[Subject], predicts: bool) -> None:
+    """Load policies and evaluators, so that what cannot be used is refused before a test is registered."""
+    for one in subjects:
+        one.run.policy_state(one.seed)
+        if one.has_evaluator and one.not_fitted and predicts:
+            raise InputError(f"claim: {one.run.path}: {one.not_fitted}")
 
 
 def _check_effort(protocol: Protocol) -> None:

@@ -17,6 +17,7 @@ from evarl.errors import FileError, InputError
 from evarl.report.subjects import Starts, Take, draw_starts, predictor, taker
 from evarl.rollouts.collect import Act
 from evarl.runs.assessments import ASSESSMENT
+from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
 from evarl.truth.monte_carlo import host_returns, rollout_returns
 from evarl.worlds.world import HostWorld, Key, World
@@ -79,6 +80,11 @@ class Subject:
         take, predict = _examination(self.run)
         shown, state = take(self.act, key).mean(axis=1)[None], self.run.evaluator_state(self.seed).state
         return lambda observation: predict(state, shown, observation)[0]
+
+    @functools.cached_property
+    def not_fitted(self) -> str | None:
+        """Why the evaluator has learnt nothing; None if it has."""
+        return not_fitted(self.run.evaluator_state(self.seed), self.run.config, self.seed)
 
     def deploy(self, starts: Starts, key: Key) -> Float[np.ndarray, " n"]:
         """Discounted returns from start states, each episode to its own end."""

@@ -161,8 +161,8 @@ class Run:
         return jax.jit(self.learner.agent.value)
 
     def _read_policy(self, seed: int) -> PolicyState:
-        environments = self.config.environments
-        shapes = jax.eval_shape(lambda key: self.learner.agent.init(key, environments).policy, jax.random.PRNGKey(0))
+        environments, agent = self.config.environments, self.learner.agent  # the learner must not be made while tracing
+        shapes = jax.eval_shape(lambda key: agent.init(key, environments).policy, jax.random.PRNGKey(0))
         path = self._directory.policy(seed)
         check_own(path, load_arrays(path)[1], "policy", self.config, seed)
         policy, _ = load_tree(path, shapes)
