@@ -23,7 +23,8 @@ def blocks(language: str) -> list:
     found = []
     for page in PAGES:
         for number, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            marks = [pytest.mark.slow] if (language, page.name) == ("sh", "ope.md") else []
+            # the README has the command of reproduce.md as well, and tests/cli those of ope.md
+            marks = [pytest.mark.slow] if language == "sh" and page.name in ("ope.md", "reproduce.md") else []
             found.append(pytest.param(code, id=f"{page.name}-{number}", marks=marks))
     return found
 

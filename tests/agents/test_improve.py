@@ -104,7 +104,7 @@ def test_clipped_loss_by_hand():
     log_ratio = jnp.log(jnp.array([2.0, 2.0, 0.5, 0.5]))
     advantage = jnp.array([1.0, -1.0, 1.0, -1.0])
     terms = clipped_terms(log_ratio, jnp.zeros(4), advantage, 0.2)
-    np.testing.assert_allclose(terms, [1.2, -2.0, 0.5, -0.8], rtol=1e-6)
+    np.testing.assert_allclose(terms, [1.2, -2.0, 0.5, -0.8], rtol=1e-5)
 
 
 def test_scaled_rewards_leave_values_in_units_of_reward(key):
@@ -114,7 +114,8 @@ def test_scaled_rewards_leave_values_in_units_of_reward(key):
     state, _ = improve(agent, state, key, trajectory.replace(reward=100.0 * trajectory.reward))
     raw = agent.apply_critic(state.policy.critic, agent.features(state.policy, trajectory.last_observation))
     assert float(state.policy.value_scale) > 50.0
-    np.testing.assert_allclose(agent.value(state.policy, trajectory.last_observation), raw * state.policy.value_scale)
+    value = agent.value(state.policy, trajectory.last_observation)
+    np.testing.assert_allclose(value, raw * state.policy.value_scale, rtol=1e-5)
     np.testing.assert_allclose(
-        state.policy.observation_statistics.mean, trajectory.observation.mean(axis=(0, 1)), atol=1e-6
+        state.policy.observation_statistics.mean, trajectory.observation.mean(axis=(0, 1)), atol=1e-5
     )

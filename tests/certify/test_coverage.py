@@ -7,6 +7,7 @@ from benchmarks.coverage import CLAIMS, METHODS, PAGE, POPULATIONS, SIZES, Found
 from evarl.errors import InputError
 
 REPETITIONS = 500
+NUMBERS = [pytest.param(n, marks=pytest.mark.slow) if n == 50 else n for n in SIZES]
 VALID = ("betting", "betting, any time", "mixture, good V̂")
 
 
@@ -15,14 +16,14 @@ def holds(found: Found, level: float) -> bool:
 
 
 @pytest.mark.parametrize("population", POPULATIONS, ids=lambda p: p.name)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", NUMBERS)
 def test_lower_bounds_of_the_mean(population, n):
     for method, found in zip(VALID, mean_bounds(population, n, REPETITIONS, VALID), strict=True):
         assert holds(found, 0.05), method
 
 
 @pytest.mark.parametrize("population", POPULATIONS, ids=lambda p: p.name)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("n", NUMBERS)
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_other_claims(claim, n, population):
     level, simulate = CLAIMS[claim]

@@ -182,7 +182,7 @@ class Combinations:
         batch = self.states, self.actions, self.shown_states, self.shown_actions
         weighted, shown = jax.tree.map(jnp.asarray, all_weights(objective, evaluator, whole, fixed, batch))
         probability, T = self.probability(theta), self.deployment.horizon
-        np.testing.assert_allclose(probability.sum(), 1.0, rtol=1e-10)  # up to 1e5 terms, in any order
+        np.testing.assert_allclose(probability.sum(), 1.0, rtol=1e-10)  # up to 5e5 terms, in any order
 
         def deployed(theta):
             terms = weighted * log_policy(theta, self.states, self.actions)

@@ -125,7 +125,7 @@ def test_the_ramp_is_one_ramp(gradient):
     np.testing.assert_allclose(half.advantage, 0.5 * full.advantage, rtol=1e-4, atol=1e-6)
 
 
-KILLED = ["--updates", "500", "--beta", "0.05", "--rollouts-per-start", "2", "--gradient", "paired"]
+KILLED = ["--updates", "250", "--beta", "0.05", "--rollouts-per-start", "2", "--gradient", "paired"]
 KILLED += ["--evaluator.network.width", "8", "--evaluator.network.layers", "1", "--evaluator.batch-size", "16"]
 KILLED += ["--evaluator.warmup", "20", "--evaluator.initial-steps", "20", "--evaluator.policies", "4"]
 KILLED += ["--queries", "start", "--horizon", "12"]

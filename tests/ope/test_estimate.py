@@ -56,7 +56,13 @@ def switching(probability: float) -> ope.TargetPolicy:
 @pytest.fixture(scope="module")
 def found():
     states = np.stack([one_hot(0), one_hot(1), one_hot(0)])
-    arguments = {"discount": DISCOUNT, "rule": "per-start", "fqe": SMALL, "value_range": (-1000.0, 1000.0)}
+    arguments = {
+        "discount": DISCOUNT,
+        "rule": "per-start",
+        "fqe": SMALL,
+        "value_range": (-1000.0, 1000.0),
+        "resamples": 100,
+    }
     return ope.estimate(chain_log(), switching(0.3), states, **arguments)
 
 

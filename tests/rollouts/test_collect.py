@@ -27,7 +27,7 @@ def test_walking_right_by_hand(key):
     np.testing.assert_array_equal(np.flatnonzero(trajectory.truncated[:, 0]), [6, 13])
     assert not trajectory.terminated.any()
     distance = np.hypot(0.9 - 0.25, 0.9 - 0.05)
-    np.testing.assert_allclose(trajectory.reward[0], -distance, rtol=1e-6)
+    np.testing.assert_allclose(trajectory.reward[0], -distance, rtol=1e-5)
     # two of the three slots are used, and they hold where the time ran out, not the start that follows
     assert trajectory.final_observation.shape == (3, 2, 2)
     np.testing.assert_allclose(trajectory.final_observation[:2, 0], [[1.0, 0.05]] * 2, atol=1e-6)
@@ -37,7 +37,7 @@ def test_walking_right_by_hand(key):
 def test_after_an_end_comes_a_fresh_start(key):
     world = Navigation(horizon=3)
     _, trajectory = collect(world, always_right, begin(world, key, 1), key, 9)
-    np.testing.assert_allclose(trajectory.observation[::3, 0], [START] * 3)
+    np.testing.assert_allclose(trajectory.observation[::3, 0], [START] * 3, rtol=1e-6)
 
 
 def test_two_batches_are_one_long_walk(key):
