@@ -162,12 +162,11 @@ def evaluate(
     if beside is not None:
         shared = [seed for seed in seeds if seed in beside.seeds]
         against = evaluate(beside, shared or None, None, rollouts, states, replicates, draw, None, say)
-    reasons = [] if witness is None else [witness.not_fitted[seed] for seed in seeds if seed in witness.not_fitted]
-    rows, best = _rows(found, reasons[0] if reasons else None)
+    not_fitted = None if witness is None else next(filter(None, map(witness.not_fitted.get, seeds)), None)
+    rows, best = _rows(found, not_fitted)
     notes = _notes(run, starts, found, rows, best) + ([] if ope is None else _log_notes(found, ope))
-    notes += reasons[:1]
-    if against is not None and against.not_fitted is not None:
-        notes.append(f"passive: {against.not_fitted}")
+    notes += [] if not_fitted is None else [not_fitted]
+    notes += [] if against is None or against.not_fitted is None else [f"passive: {against.not_fitted}"]
     one = len(found) == 1
     return Evaluation(
         run=str(run.path),
@@ -179,11 +178,11 @@ def evaluate(
         start_states=f"{starts.distinct} distinct of {starts.drawn} drawn from μ_D",
         drawn=starts.drawn,
         distinct=starts.distinct,
-        shuffled_with=None if witness is None or reasons else witness.shuffled_with,
+        shuffled_with=None if witness is None or not_fitted else witness.shuffled_with,
         seeds=found,
         rows=rows,
         policies=_over_policies(found),
-        not_fitted=reasons[0] if reasons else None,
+        not_fitted=not_fitted,
         best_without=best,
         discounted=found[0].discounted if one else average([seed.discounted.mean for seed in found]),
         undiscounted=found[0].undiscounted if one else average([seed.undiscounted.mean for seed in found]),

@@ -16,6 +16,7 @@ from evarl.errors import InputError
 from evarl.learning.examiner import LearntEvaluator
 from evarl.report.policies import import_policy, read_policy
 from evarl.report.subjects import draw_starts, predictor, root_key, taker
+from evarl.rollouts.collect import Act
 from evarl.runs.checks import not_fitted
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
@@ -120,15 +121,9 @@ def assess(
     seed = run.seeds[0] if seed is None else seed
     examiner = run.learner.examiner
     assert examiner is not None
-    reason, who = not_fitted(learnt, run.config, seed), "the policy"
-    if policy_import is not None:
-        act, name = Partial(import_policy(policy_import, run.world)), policy_import
-        who = f"policy-import: '{policy_import}'"
-    elif policy is not None:
-        act = Partial(run.learner.agent.act, read_policy(run, Path(policy), policy_seed))
-        name = str(policy)
-    else:
-        act, name = Partial(run.learner.agent.act, run.policy_state(seed)), f"final policy of seed {seed}"
+    reason = not_fitted(learnt, run.config, seed)
+    act, name = _policy(run, seed, policy, policy_import, policy_seed)
+    who = f"policy-import: '{name}'" if policy_import is not None else name
     start_key, show_key = jax.random.split(root_key(draw))
     starts = draw_starts(run.world, start_key, samples)
     returns = taker(run, replicates, who)(act, show_key)
@@ -149,6 +144,15 @@ def assess(
         states=asked[0],
         predicted_at_states=np.empty(0) if reason or not asked[0] else _predict(run, learnt, returns, asked[1]),
     )
+
+
+def _policy(run: Run, seed: int, file: str | Path | None, imported: str | None, index: int) -> tuple[Act, str]:
+    """The policy that is assessed, and what it is called."""
+    if imported is not None:
+        return Partial(import_policy(imported, run.world)), imported
+    if file is not None:
+        return Partial(run.learner.agent.act, read_policy(run, Path(file), index)), str(file)
+    return Partial(run.learner.agent.act, run.policy_state(seed)), f"final policy of seed {seed}"
 
 
 def parse_states(run: Run, text: str) -> tuple[list[tuple[float, ...]], Any]:
