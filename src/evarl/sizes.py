@@ -33,6 +33,22 @@ WORKER_BYTES = 200 * 2**20
 """A process that has imported JAX."""
 
 
+START_BYTES, START_ADDRESSES = 300 * 2**20, 3 * 2**30
+"""What importing JAX and compiling the smallest program takes, in memory and, where `ulimit -v` limits them, addresses."""
+
+
+def check_start() -> None:
+    """Refuse a machine on which not even the smallest program would run: libraries in C++ abort there without a word."""
+    addresses = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if addresses != resource.RLIM_INFINITY and addresses < START_ADDRESSES:
+        raise InputError(
+            f"memory: this process may have {_gib(addresses)} of addresses (ulimit -v), and JAX alone reserves some "
+            f"{_gib(START_ADDRESSES)}; raise the limit"
+        )
+    if (free := free_memory()) < START_BYTES:
+        raise InputError(f"memory: {_gib(free)} are free, and JAX alone takes {_gib(START_BYTES)}; make room")
+
+
 def total_memory() -> int:
     """Bytes that this machine has."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
