@@ -98,14 +98,11 @@ def main(kills: int = 100, seed: int = 0) -> None:
             if sum(killed.values()) >= kills:
                 break
             if kind not in whole:
-                for label in ("warm", "whole"):  # the second finds its programs compiled, as resumed ones do
-                    started = time.monotonic()
-                    process = start(folder / f"{kind}-{label}", kind)
-                    _, said = process.communicate()
-                    if process.returncode:
-                        sys.exit(f"{kind}: exit code {process.returncode}: {said.decode(errors='replace')}")
-                    lasted[kind] = time.monotonic() - started
-                whole[kind] = contents(folder / f"{kind}-whole")
+                started, process = time.monotonic(), start(folder / kind, kind)
+                _, said = process.communicate()
+                if process.returncode:
+                    sys.exit(f"{kind}: exit code {process.returncode}: {said.decode(errors='replace')}")
+                whole[kind], lasted[kind] = contents(folder / kind), time.monotonic() - started
             out = folder / "killed"
             count, wrong = killed_run(out, kind, lasted[kind], kills - sum(killed.values()), rng)
             killed[kind] += count

@@ -69,7 +69,7 @@ class MetricsTable:
         if not path.exists():
             return cls(path=path)
         try:
-            table = pq.read_table(path, partitioning=None)  # the names of folders say nothing about columns
+            table = pq.read_table(path)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error
         for name in ("update", "steps", "seed", "return"):
