@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo results test test-portable test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz certificates variance clean
+.PHONY: setup demo results test test-portable test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -85,6 +85,10 @@ coverage: setup
 # Damaged copies of every kind of file through its loader: an error of one line or the same as before, nothing else.
 fuzz: setup
 	$(RUN)/python -m benchmarks.fuzz $(ARGS)
+
+# Training killed at random moments and resumed: the same bytes as in one piece. ARGS='--kills 100' is the default.
+kill-test: setup
+	$(RUN)/python -m benchmarks.kills $(ARGS)
 
 # Certificates for 100 policies with a known J, and how many of them are false, into docs/certification.md.
 certificates: setup

@@ -57,6 +57,7 @@ SLOW = (
     "test_jobs",
     "test_docs",
     "test_resume",
+    "test_faults",
     "test_evaluation_aware",
     "test_log",
     "test_runs",

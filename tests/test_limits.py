@@ -12,16 +12,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args, get_type_hints
 
+import numpy as np
 import pytest
 
+import evarl
 from evarl import sizes
 from evarl.cli.main import call
 from evarl.errors import InputError
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import PRESETS, preset
 from evarl.ope.configuration import LogSettings
+from evarl.report.controlled import controlled_estimates
 from evarl.reproduce.scales import SCALES
 from evarl.sizes import check_fit, check_log, check_pretraining, check_training
+from evarl.stats.bootstrap import bootstrap_distribution
+from evarl.storage.tensors import load_arrays, save_tree
 from evarl.worlds.registry import make_world
 from tests.report.tiny import train_tiny
 
@@ -253,3 +258,56 @@ def test_free_memory_obeys_a_limit_of_the_process():
     assert free < sizes.free_memory() <= sizes.total_memory()
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
     assert sizes.total_memory() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize("gib", [0.5, 1, 2])
+def test_a_process_that_may_have_too_little_is_told_so(gib, tmp_path):
+    """Before libraries are loaded that abort or crash then."""
+    script = (
+        f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({int(gib * GIB)},) * 2);"
+        "from evarl.cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", script, "train", "navigation", "--out", str(tmp_path / "run")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr == (
+        f"evarl: memory: this process may have {gib} GiB of addresses (ulimit -v), and JAX alone reserves some 3 GiB; "
+        "raise the limit\n"
+    )
+
+
+def test_a_machine_without_memory_is_told_so(monkeypatch, capsys):
+    monkeypatch.setattr(sizes, "free_memory", lambda: 2**27)
+    assert call(["worlds"]) == 2
+    assert capsys.readouterr().err == "evarl: memory: 0.125 GiB are free, and JAX alone takes 0.293 GiB; make room\n"
+
+
+@pytest.mark.parametrize("value", [0, -5, 10**15])
+def test_what_python_is_given_is_refused_as_well(value, run):
+    opened = evarl.Run.load(run)
+    for call_it in (
+        lambda: make_world("navigation", horizon=value),
+        lambda: evarl.evaluate(opened, rollouts=value, states=2),
+        lambda: evarl.evaluate(opened, rollouts=2, states=value),
+        lambda: evarl.assess(opened, samples=value),
+        lambda: evarl.assess(opened, replicates=value),
+        lambda: bootstrap_distribution([0.0, 1.0], np.mean, resamples=value),
+        lambda: controlled_estimates(opened, rollouts=value),
+        lambda: controlled_estimates(opened, rollouts=2, resamples=value),
+    ):
+        with pytest.raises(InputError, match="is not allowed"):
+            call_it()
+
+
+def test_an_assessment_from_a_file_is_measured_too(run, tmp_path, capfd):
+    """Its horizon is the file's and not the configuration's."""
+    tree, about = load_arrays(run / "assessment.safetensors")
+    save_tree(tmp_path / "long.safetensors", tree, about | {"horizon": "1000000000"})
+    flags = ["--beta", "0.05", "--assessment.file", str(tmp_path / "long.safetensors"), "--out", str(tmp_path / "run")]
+    assert call(["train", "navigation", *flags]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith("evarl: assessment.scenarios × horizon × replicates: 4 × 1000000000 × 1 is not allowed"), (
+        said
+    )
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()

@@ -1,7 +1,7 @@
 """What settings need of memory, disk and time, estimated from below before anything is allocated or compiled. No JAX.
 
-An estimate counts what cannot be done without, so what it refuses could not have worked; what it lets pass may still be too
-large, and is then noticed by the compiler's own account of its buffers (`evarl.runs.groups`).
+An estimate counts the least that the settings ask for. What it lets pass may still be too large, and is then noticed by the
+compiler's own account of its buffers (`evarl.runs.groups`).
 """
 
 import os
@@ -31,6 +31,22 @@ RUN_BYTES = 64 * 2**10
 """What a report keeps in memory of one seed of a reproduction."""
 WORKER_BYTES = 200 * 2**20
 """A process that has imported JAX."""
+
+
+START_BYTES, START_ADDRESSES = 300 * 2**20, 3 * 2**30
+"""What importing JAX and compiling the smallest program takes, in memory and, where `ulimit -v` limits them, addresses."""
+
+
+def check_start() -> None:
+    """Refuse a machine on which not even the smallest program would run: libraries in C++ abort there without a word."""
+    addresses = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if addresses != resource.RLIM_INFINITY and addresses < START_ADDRESSES:
+        raise InputError(
+            f"memory: this process may have {_gib(addresses)} of addresses (ulimit -v), and JAX alone reserves some "
+            f"{_gib(START_ADDRESSES)}; raise the limit"
+        )
+    if (free := free_memory()) < START_BYTES:
+        raise InputError(f"memory: {_gib(free)} are free, and JAX alone takes {_gib(START_BYTES)}; make room")
 
 
 def total_memory() -> int:
@@ -140,27 +156,36 @@ def check_training(config: "TrainConfig", world: Any) -> None:
     rows = float(config.updates) * config.seeds
     check_memory("updates × seeds", f"{config.updates} × {config.seeds}", rows * METRIC_BYTES, "the table of metrics")
     if config.evaluator_mode != "none":
-        _check_examiner(config, world, batch, shown)
+        _check_examiner(config, world, batch)
 
 
-def _check_examiner(config: "TrainConfig", world: Any, batch: float, shown: int) -> None:
+def _check_examiner(config: "TrainConfig", world: Any, batch: float) -> None:
     """The part of `check_training` that evaluation-aware training adds."""
-    wanted, evaluator, network = config.assessment, config.evaluator, config.evaluator.network
+    wanted, network = config.assessment, config.evaluator.network
     given = wanted.file is not None or wanted.start_states or config.world == "navigation"
     scenarios = 1 if given else wanted.scenarios
     check_assessment(world, scenarios, wanted.horizon, wanted.replicates)
     if not given and wanted.base_run is None and not _on_host(world):
         loops = float(wanted.base_updates) * config.steps
         check_time("assessment.base-updates", wanted.base_updates, loops, "training the base policy")
+    value = f"width {network.width}, {network.layers} layers"
+    layers = network.layers if network.kind in ("listing", "paired") else 1
+    weights = _weights(world.observation_space.size, network.width) + 4.0 * layers * network.width**2
+    check_memory("evaluator.network", value, 16 * weights, "training")
+    check_time("evaluator.network.layers", network.layers, layers * 1e4, "compilation")
+    if config.evaluator_mode != "frozen":
+        _check_fitting(config, world, batch, scenarios)
+
+
+def _check_fitting(config: "TrainConfig", world: Any, batch: float, scenarios: int) -> None:
+    """The memory of policies, and fits of an evaluator to it."""
+    evaluator, shown = config.evaluator, _bytes(world.observation_space)
     kept = min(batch, evaluator.transitions or batch)
     memory = evaluator.policies * (kept * (shown + 4) + 4 * scenarios)
     check_memory("evaluator.policies", evaluator.policies, memory, "the memory of policies")
-    layers = network.layers if network.kind in ("listing", "paired") else 1
-    weights = _weights(world.observation_space.size, network.width) + 4.0 * layers * network.width**2
-    value = f"width {network.width}, {network.layers} layers"
-    check_memory("evaluator.network", value, 16 * weights, "training")
-    check_time("evaluator.network.layers", network.layers, layers * 1e4, "compilation")
-    rows = max(evaluator.batch_size, evaluator.policies) * 4.0 * (world.observation_space.size + network.width)
+    rows = (
+        max(evaluator.batch_size, evaluator.policies) * 4.0 * (world.observation_space.size + evaluator.network.width)
+    )
     check_memory("evaluator.batch-size", evaluator.batch_size, rows, "a batch of queries")
     for name in ("steps", "initial_steps"):
         steps = getattr(evaluator, name)

@@ -20,7 +20,6 @@ import evarl
 from evarl.cli.main import call
 from evarl.errors import FaultError, WorldError
 from evarl.learning.configuration import TrainConfig
-from evarl.runs.metrics import MetricsTable
 from tests.runs.test_runs import RESULTS, same_files
 
 training = importlib.import_module("evarl.runs.train")
@@ -68,7 +67,7 @@ def resume(out: Path) -> list[str]:
 
 
 def changed_table(path: Path, change) -> None:
-    pq.write_table(change(pq.read_table(path, partitioning=None)), path)
+    pq.write_table(change(pq.read_table(path)), path)
 
 
 def cell(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
@@ -112,13 +111,6 @@ def test_missing_metrics_are_noticed(unfinished, capfd):
     (unfinished / "metrics.parquet").unlink()
     said = one_line(capfd, 2, *resume(unfinished))
     assert "metrics.parquet: does not hold the updates 0 to 11 of the seeds 0 to 1" in said
-
-
-def test_a_folder_called_like_a_column_changes_nothing(finished, tmp_path):
-    """Parquet's reader takes `seed=7` in a path for a column unless it is told not to."""
-    out = tmp_path / "seed=7" / "run"
-    shutil.copytree(finished.path, out)
-    assert MetricsTable.read(out / "metrics.parquet").table().equals(finished.metrics)
 
 
 @pytest.mark.parametrize(

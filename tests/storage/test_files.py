@@ -5,10 +5,16 @@ import os
 import socket
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from evarl.errors import FileError
+from evarl.runs import metrics
 from evarl.storage.files import check_regular, hash_regular, read_regular
+from evarl.storage.plain import read_json
+from evarl.storage.tensors import load_arrays, save_tree
 
 GIB = 2**30
 
@@ -75,3 +81,27 @@ def test_a_link_that_the_user_names_is_followed(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     (tmp_path / "link").symlink_to("file")
     assert read_regular(tmp_path / "link", 3) == b"abc"
+
+
+@pytest.mark.parametrize("text", ["[" + "[]," * 2**21 + "0]", "[" + "0," * 2**22 + "0]"])
+def test_a_file_of_few_bytes_and_many_values_is_refused(tmp_path, text):
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(FileError, match="holds more values than any file of this kind"):
+        read_json(tmp_path / "file")
+
+
+def test_a_table_whose_rows_take_no_room_in_the_file_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "LARGEST", 2**20)
+    path = tmp_path / "metrics.parquet"
+    pq.write_table(pa.table({"return": np.zeros(2**18)}), path)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(FileError, match=r"it says that it holds 262144 rows"):
+        metrics.MetricsTable.read(path)
+
+
+def test_a_file_of_many_arrays_or_many_words_is_refused(tmp_path):
+    save_tree(tmp_path / "arrays", {str(i): np.zeros(0) for i in range(10_001)}, {})
+    save_tree(tmp_path / "words", {}, {str(i): "word" for i in range(1000)})
+    for name in ("arrays", "words"):
+        with pytest.raises(FileError, match="it holds more than any file of this kind"):
+            load_arrays(tmp_path / name)

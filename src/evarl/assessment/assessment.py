@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from evarl.agents.distributions import world_action
 from evarl.errors import InputError
+from evarl.ranges import whole
 from evarl.rollouts.collect import Act
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import HostWorld, Key, World
@@ -67,8 +68,7 @@ class Assessment:
     """From an action of the deployment world to one of this world."""
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise InputError(f"assessment.horizon: {self.horizon} is not allowed; want at least 1")
+        whole("assessment.horizon", self.horizon)
         sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(self.start_states)}
         if len(sizes) != 1 or sizes in ({()}, {(0,)}):
             raise InputError(f"assessment.start-states: want k ≥ 1 stacked states, got leading shapes {sorted(sizes)}")

@@ -7,6 +7,7 @@ import numpy as np
 
 from evarl.assessment.assessment import Showing, check_spaces
 from evarl.errors import InputError
+from evarl.ranges import whole
 from evarl.rollouts.host import HostAct
 from evarl.worlds.world import HostWorld, World
 
@@ -21,8 +22,7 @@ class HostAssessment:
     discount: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise InputError(f"assessment.horizon: {self.horizon} is not allowed; want at least 1")
+        whole("assessment.horizon", self.horizon)
         if not self.seeds or min(self.seeds) < 0:
             raise InputError(f"assessment.start-states: want k ≥ 1 reset seeds of at least 0, got {list(self.seeds)}")
 

@@ -9,6 +9,7 @@ import sys
 
 from evarl import stopping
 from evarl.errors import EvarlError, FaultError, plain_text, unknown_name
+from evarl.sizes import check_start
 from evarl.storage.files import reason
 from evarl.storage.modules import only_here
 
@@ -52,6 +53,7 @@ def call(arguments: list[str]) -> int:
     try:
         if arguments[0] not in COMMANDS:
             raise unknown_name("command", arguments[0], COMMANDS)
+        check_start()
         with only_here():
             return importlib.import_module(f"evarl.cli.{arguments[0]}").run(arguments[1:]) or 0
     except EvarlError as error:

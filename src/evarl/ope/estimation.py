@@ -31,7 +31,7 @@ from evarl.ope.intervals import Interval, bernstein, hoeffding, percentile, stud
 from evarl.ope.model import AlongTheLog, Convention, Model
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.rules import shares
-from evarl.ranges import whole
+from evarl.ranges import MOST, whole
 from evarl.sizes import check_fit, check_memory
 from evarl.worlds.world import Key
 
@@ -116,6 +116,7 @@ def estimate(
     """
     _check(dataset, methods, confidence, resamples, fqe_refits, discount)
     fqe.validate()
+    whole("seed", seed, least=-MOST)
     features = int(np.prod(dataset.observation.shape[2:]))
     check_fit(fqe, fqe_refits, dataset.mask.size, features)
     check_memory("resamples", resamples, 4.0 * resamples * dataset.trajectories, "what is drawn")

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evarl.errors import FileError
-from evarl.storage.files import read_regular, reason, write_atomically
+from evarl.storage.files import check_regular, reason, write_atomically
 
-LARGEST = 4 * 2**30
+LARGEST = 2 * 2**30
 """Bytes of a table, in the file and in memory; one that is larger is none of ours."""
 
 
@@ -72,8 +72,9 @@ class MetricsTable:
         """Read a file back; an empty table when there is none yet."""
         if not os.path.lexists(path):
             return cls(path=path)
-        data = pa.BufferReader(read_regular(path, LARGEST))
+        check_regular(path, LARGEST)
         try:
+            data = pa.memory_map(str(path))
             found = pq.read_metadata(data)
             if found.num_rows * found.num_columns * 8 > LARGEST:  # equal values take next to no room in the file
                 raise FileError(f"{path}: corrupt (it says that it holds {found.num_rows} rows)")

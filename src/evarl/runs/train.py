@@ -42,7 +42,7 @@ from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.metrics import MetricsTable
 from evarl.runs.progress import ProgressBar
 from evarl.runs.run import Run
-from evarl.sizes import SHARE, check_log, check_training, free_memory, total_memory
+from evarl.sizes import SHARE, check_assessment, check_log, check_training, free_memory, total_memory
 from evarl.stopping import Stopped, postponed
 from evarl.storage.tensors import save_tree
 from evarl.worlds.registry import make_world
@@ -105,6 +105,8 @@ def train(
     check_log(log_megabytes, settings, world, path)
     keep_compiled_programs()
     assessment, frozen = _assessment(settings, path if kept else None, quiet)
+    if assessment is not None:  # a file may say other than the settings
+        check_assessment(world, assessment.scenarios, assessment.horizon, settings.assessment.replicates)
     learner = make_learner(settings, assessment, frozen)
     began = time.monotonic()
     engine_for = engines(learner)

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evarl.errors import InputError
+from evarl.ranges import whole
+from evarl.sizes import check_memory
 
 Scores = ArrayLike | Mapping[Any, ArrayLike]
 """[runs] of one task, [runs, tasks], or task → [runs], where tasks may differ in their number of runs."""
@@ -92,7 +94,7 @@ def check_sampling(resamples: int, seed: int) -> None:
 
     >>> check_sampling(1000, 0)
     """
-    if resamples < 1:
-        raise InputError(f"resamples: {resamples} is not allowed; want at least 1")
+    whole("resamples", resamples)
+    check_memory("resamples", resamples, 8.0 * resamples, "what is drawn")
     if seed < 0:
         raise InputError(f"seed: {seed} is not allowed; want at least 0")

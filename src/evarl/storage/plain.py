@@ -17,6 +17,8 @@ Real = Callable[[float], bool]
 
 LONGEST = 64 * 2**20
 """Bytes; a longer file is none of ours."""
+MOST = 2**22
+"""Values; in memory, small ones take up to fifty times as much room as in a file."""
 DEEPEST = 50
 """Levels; more are none of ours either, and Python gives up at some hundreds."""
 EXACT = 2**53
@@ -26,7 +28,10 @@ EXACT = 2**53
 def read_json(path: Path) -> Any:
     """Plain data from a file."""
     try:
-        data = json.loads(read_regular(path, LONGEST))
+        text = read_regular(path, LONGEST)
+        if sum(map(text.count, (b",", b"[", b"{"))) > MOST:
+            raise FileError(f"{path}: holds more values than any file of this kind")
+        data = json.loads(text)
         json.dumps(data, ensure_ascii=False).encode()  # raises where a text holds half a character
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: cannot be read as JSON ({reason(error)})") from error

@@ -13,8 +13,10 @@ from safetensors.numpy import save
 from evarl.errors import FileError
 from evarl.storage.files import CONTROL, check_regular, reason, write_bytes
 
-LARGEST = 16 * 2**30
+LARGEST = 8 * 2**30
 """Bytes of a file; one that is larger is none of ours."""
+MOST = 10_000
+"""Arrays in a file, and characters of all that stands beside them."""
 LONGEST = 1000
 """Characters of a name or a value beside the arrays; those that are longer are none of ours."""
 
@@ -47,7 +49,10 @@ def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     check_regular(path, LARGEST)
     try:
         with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {})["evarl"])
+            text = (file.metadata() or {})["evarl"]
+            if len(text) > MOST or len(file.keys()) > MOST:
+                raise ValueError("it holds more than any file of this kind")
+            about = json.loads(text)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 — a file, not a dictionary
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error

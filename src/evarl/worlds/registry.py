@@ -4,6 +4,7 @@ import importlib
 from types import ModuleType
 
 from evarl.errors import InputError, unknown_name
+from evarl.ranges import real, whole
 from evarl.worlds.world import HostWorld, World
 
 FAMILIES = {
@@ -22,10 +23,10 @@ def make_world(name: str, horizon: int | None = None, discount: float | None = N
     >>> make_world("navigation").horizon
     50
     """
-    if horizon is not None and horizon < 1:
-        raise InputError(f"horizon: {horizon} is not allowed; want a whole number of steps, at least 1")
-    if discount is not None and not 0.0 <= discount <= 1.0:
-        raise InputError(f"discount: {discount} is not allowed; want a number from 0 to 1")
+    if horizon is not None:
+        whole("horizon", horizon)
+    if discount is not None:
+        real("discount", discount, least=0, most=1)
     return _family(name).make(name, horizon, discount)
 
 
