@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 
+from benchmarks import tightness
 from evarl import certify
 from evarl.errors import InputError
 from evarl.experiments.tables import fill_page
@@ -271,9 +272,12 @@ def main(repetitions: int = 2000, page: Path = PAGE) -> None:
 
     Args:
         repetitions: of each claim, for each kind of returns and each n.
-        page: where the table goes.
+        page: where the tables go.
     """
-    fill_page(page, {"coverage": f"{repetitions} repetitions.\n\n" + tables(repetitions, print)})
+    count = f"{repetitions} repetitions.\n\n"
+    fill_page(
+        page, {"tightness": count + tightness.table(repetitions, print), "coverage": count + tables(repetitions, print)}
+    )
     print(f"wrote {page}")
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks import tightness
 from benchmarks.coverage import CLAIMS, METHODS, PAGE, POPULATIONS, SIZES, Found, mean_bounds
 from evarl.errors import InputError
 
@@ -40,6 +41,24 @@ def test_the_t_bound_does_not_hold():
     assert found.coverage < 0.65
 
 
-def test_the_page_has_the_table():
+@pytest.mark.parametrize("name", tightness.RETURNS)
+@pytest.mark.parametrize("alpha", [0.05, 0.01])
+def test_tighter_than_plain_bets_and_valid(name, alpha):
+    mean, sample = tightness.RETURNS[name]
+    for n in (20, 100):
+        returns = sample(np.random.default_rng(n), (REPETITIONS, n))
+        assert tightness.relative_gap(returns[:60], mean, alpha, sequential=False) < 0.97
+        assert tightness.relative_gap(returns[:60], mean, alpha, sequential=True) < 1.04
+        for sequential in (False, True):
+            held = tightness.coverage(returns, mean, alpha, sequential)
+            assert held >= 1 - alpha - 2 * np.sqrt(alpha * (1 - alpha) / REPETITIONS)
+
+
+def test_plain_bets_are_what_they_were():
+    # Bets that are capped at ½/m in every round: each of 50 ones multiplies K by ½ + ½/m.
+    assert tightness.plain_bounds(np.ones((1, 50)), 0.05, False) == pytest.approx(1 / (2 * 20**0.02 - 1), abs=1e-8)
+
+
+def test_the_page_has_the_tables():
     text = PAGE.read_text()
-    assert all(name in text for name in (*METHODS, *CLAIMS))
+    assert all(name in text for name in (*METHODS, *CLAIMS, *tightness.RETURNS))

@@ -134,7 +134,8 @@ def hedged(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
         left = log(1 / alpha)  # ln(1/(α K)); plain floats are faster here than arrays, as each bet needs the one before
         found = []
         for value, scale in pairs:
-            bet = (max(sqrt(2 * left), 1.25) - 0.25) * scale
+            root = sqrt(2 * left)
+            bet = (root - 0.25) * scale if root > 1.25 else scale
             left -= log1p((bet if bet < most else most) * (value - m))
             found.append(left)
             if left <= 0:
