@@ -19,6 +19,7 @@ from evarl.certificates.subject import open_subject
 from evarl.errors import EvarlError, FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
+from evarl.storage.files import refuse_links_out
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def verify_certificate(
     path, reliance = Path(path), reliance or Reliance()
     certificate, signature = load(path)
     protocol, folder = certificate.protocol, Path(run) if run is not None else _run_of(path)
+    refuse_links_out(folder)
     changed = _signature_changes(certificate, signature, reliance) | _reliance_changes(protocol, folder, reliance)
     changed |= file_changes(protocol, folder)
     found = Verification(path, certificate, signature, changed, certificate.conclusion, [], _notes(certificate, folder))
