@@ -33,8 +33,8 @@ AWARE = [
     "8",
 ]
 KINDS = {
-    "a2c": ["--updates", "800"],
-    "ppo": ["--updates", "500", "--agent.algorithm", "ppo"],
+    "a2c": ["--updates", "2000"],
+    "ppo": ["--updates", "2000", "--agent.algorithm", "ppo"],
     "logged": ["--updates", "60", "--log-megabytes", "10"],
     "aware": ["--updates", "300", *AWARE],
 }
@@ -103,19 +103,20 @@ def killed_run(out: Path, kind: str, seconds: float, kills: int, rng: random.Ran
         killed += 1
 
 
-def main(kills: int = 100, seed: int = 0) -> None:
+def main(kills: int = 100, seed: int = 0, kinds: tuple[str, ...] = tuple(KINDS)) -> None:
     """Kill training so many times; the exit code is 1 if any run differs from one in one piece, or does not end well.
 
     Args:
         kills: how many in all.
         seed: of the moments.
+        kinds: of runs.
     """
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     rng, began = random.Random(seed), time.monotonic()
-    killed, runs, failures = dict.fromkeys(KINDS, 0), 0, 0
+    killed, runs, failures = dict.fromkeys(kinds, 0), 0, 0
     with tempfile.TemporaryDirectory() as name:
         folder, whole, lasted = Path(name), {}, {}
-        for kind in itertools.cycle(KINDS):
+        for kind in itertools.cycle(kinds):
             if sum(killed.values()) >= kills:
                 break
             if kind not in whole:
