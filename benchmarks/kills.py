@@ -1,7 +1,7 @@
 """`make kill-test`: training killed at random moments, resumed, and compared byte by byte with training in one piece.
 
-Runs of every kind (A2C, PPO, with a log, evaluation-aware) are small enough to end in seconds, and are killed by SIGKILL at
-any time from the start of the process on, again and again until they come to their end; then the next one begins.
+Runs of every kind (A2C, PPO, with a log, evaluation-aware) are small enough to end in seconds, and are killed by SIGKILL
+again and again, most of them between checkpoints, until they come to their end; then the next one begins.
 """
 
 import itertools
@@ -33,13 +33,17 @@ AWARE = [
     "8",
 ]
 KINDS = {
-    "a2c": ["--updates", "800"],
-    "ppo": ["--updates", "500", "--agent.algorithm", "ppo"],
+    "a2c": ["--updates", "2000"],
+    "ppo": ["--updates", "2000", "--agent.algorithm", "ppo"],
     "logged": ["--updates", "60", "--log-megabytes", "10"],
     "aware": ["--updates", "300", *AWARE],
 }
 LONGEST = 300.0
 """Seconds after which a run that is not killed counts as hung."""
+SOON = 0.5
+"""Seconds: some checkpoints."""
+MOST = 10
+"""Kills of one run, so that all kinds have their turn."""
 
 
 def start(out: Path, kind: str, *more: str) -> subprocess.Popen[bytes]:
@@ -65,13 +69,30 @@ def differences(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
+def wait_at_random(process: subprocess.Popen[bytes], out: Path, seconds: float, rng: random.Random) -> None:
+    """Wait for a moment: a quarter of them any time from the start on, the others soon after something was saved."""
+    if rng.random() > 0.25:
+        before, seconds = newest(out), SOON
+        while process.poll() is None and newest(out) == before:
+            time.sleep(0.01)
+    process.wait(rng.uniform(0.0, seconds))
+
+
+def newest(out: Path) -> str:
+    """The name of the newest checkpoint."""
+    return max((path.name for path in out.glob("checkpoints/*/update-*")), default="")
+
+
 def killed_run(out: Path, kind: str, seconds: float, kills: int, rng: random.Random) -> tuple[int, str]:
     """Train, kill at most `kills` times, and finish; how often it was killed, and what went wrong if anything did."""
     killed = 0
     while True:
         process = start(out, kind, "--resume")
         try:
-            process.wait(rng.uniform(0.0, 1.2 * seconds) if killed < kills else LONGEST)
+            if killed < kills:
+                wait_at_random(process, out, seconds, rng)
+            else:
+                process.wait(LONGEST)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
         _, said = process.communicate()
@@ -82,19 +103,20 @@ def killed_run(out: Path, kind: str, seconds: float, kills: int, rng: random.Ran
         killed += 1
 
 
-def main(kills: int = 100, seed: int = 0) -> None:
+def main(kills: int = 100, seed: int = 0, kinds: tuple[str, ...] = tuple(KINDS)) -> None:
     """Kill training so many times; the exit code is 1 if any run differs from one in one piece, or does not end well.
 
     Args:
         kills: how many in all.
         seed: of the moments.
+        kinds: of runs.
     """
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     rng, began = random.Random(seed), time.monotonic()
-    killed, runs, failures = dict.fromkeys(KINDS, 0), 0, 0
+    killed, runs, failures = dict.fromkeys(kinds, 0), 0, 0
     with tempfile.TemporaryDirectory() as name:
         folder, whole, lasted = Path(name), {}, {}
-        for kind in itertools.cycle(KINDS):
+        for kind in itertools.cycle(kinds):
             if sum(killed.values()) >= kills:
                 break
             if kind not in whole:
@@ -104,7 +126,7 @@ def main(kills: int = 100, seed: int = 0) -> None:
                     sys.exit(f"{kind}: exit code {process.returncode}: {said.decode(errors='replace')}")
                 whole[kind], lasted[kind] = contents(folder / kind), time.monotonic() - started
             out = folder / "killed"
-            count, wrong = killed_run(out, kind, lasted[kind], kills - sum(killed.values()), rng)
+            count, wrong = killed_run(out, kind, lasted[kind], min(MOST, kills - sum(killed.values())), rng)
             killed[kind] += count
             runs += 1
             if not wrong and (odd := differences(whole[kind], contents(out))):

@@ -15,9 +15,16 @@ def test_every_difference_is_named():
     assert differences({"a": b"1", "b": b"2"}, {"a": b"0", "c": b"2"}) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(
-    ("code", "wrong"), [("import time; time.sleep(60)", ""), ("import sys; sys.exit('lost')", "exit code 1: lost\n")]
-)
+SAVES = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[1], "checkpoints", "seeds-0-0")
+folder.mkdir(parents=True, exist_ok=True)
+(folder / f"update-{time.time_ns()}").touch()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("code", "wrong"), [(SAVES, ""), ("import sys; sys.exit('lost')", "exit code 1: lost\n")])
 def test_kills_are_counted_and_other_ends_are_failures(code, wrong, tmp_path, monkeypatch):
     """It is killed as often as allowed; the last time, when it may end, it has been mended."""
     begun = []
@@ -25,7 +32,7 @@ def test_kills_are_counted_and_other_ends_are_failures(code, wrong, tmp_path, mo
     def start(out, kind, *more):
         begun.append(more)
         code_now = code if len(begun) <= 3 else "pass"
-        return subprocess.Popen([sys.executable, "-c", code_now], stderr=subprocess.PIPE)
+        return subprocess.Popen([sys.executable, "-c", code_now, str(out)], stderr=subprocess.PIPE)
 
     monkeypatch.setattr(script, "start", start)
     count, said = killed_run(tmp_path, "a2c", 0.1 if not wrong else 60.0, 3, random.Random(0))
