@@ -134,6 +134,15 @@ def test_invented_returns_are_refused_whatever_the_range(run, issued, episode, c
     refused(forge(run, episode.certificate, evidence=evidence), capsys, "returns: come out otherwise now")
 
 
+def test_a_small_delta_does_not_make_up_for_a_large_alpha(run, episode, capsys):
+    """A statement about a tenth of the episodes, at a confidence that was once printed as 100 %."""
+    protocol = changed(episode.certificate.protocol, alpha=0.9, delta=1e-9)
+    path = forge(run, episode.certificate, protocol=protocol)
+    refused(path, capsys, "alpha: 0.9 is not allowed")
+    assert load(path)[0].confidence < 1
+    assert "100 %" not in path.with_suffix(".html").read_text()
+
+
 def test_invented_returns_are_refused_on_another_platform_too(run, issued, capsys):
     """There bits cannot be compared, and fresh rollouts decide."""
     elsewhere = dict(issued.certificate.platform, **{"instruction set": "sse2"})
