@@ -53,12 +53,20 @@ def start(out: Path, kind: str, *more: str) -> subprocess.Popen[bytes]:
 
 
 def contents(run: Path) -> dict[str, bytes]:
-    """What a run computed. Where the log is cut into files depends on when checkpoints were made, so it is joined."""
-    names = [run / "metrics.parquet", *run.glob("policy/*"), *run.glob("evaluator/*"), *run.glob("assessment.*")]
-    names += [max(folder.iterdir()) for folder in run.glob("checkpoints/*")]
+    """What a run computed. Where the log is cut into files depends on when checkpoints were made, so it is joined.
+
+    What a killed process was about to rename, which nobody reads, is left out.
+    """
+    names = [
+        run / "metrics.parquet",
+        *run.glob("policy/seed-*"),
+        *run.glob("evaluator/seed-*"),
+        *run.glob("assessment.*"),
+    ]
+    names += [max(folder.glob("update-*")) for folder in run.glob("checkpoints/*")]
     found = {str(path.relative_to(run)): path.read_bytes() for path in names}
     for folder in run.glob("log/*"):
-        parts = [load_arrays(path)[0] for path in sorted(folder.iterdir())]
+        parts = [load_arrays(path)[0] for path in sorted(folder.glob("updates-*"))]
         for name in parts[0]:
             found[f"log/{folder.name}/{name}"] = np.concatenate([part[name] for part in parts]).tobytes()
     return found

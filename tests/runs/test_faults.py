@@ -146,7 +146,12 @@ def test_something_else_in_place_of_a_file(name, kind, unfinished, capfd):
 
 
 def test_the_same_run_resumes_when_nothing_is_wrong(unfinished, finished):
+    """What a killed process was about to rename is removed; other hidden files are not ours."""
+    left = [".metrics.parquet.abcd1234", "checkpoints/seeds-0-1/.update-000000005.safetensors.x_y_z_00"]
+    for name in (*left, ".notes"):
+        (unfinished / name).write_text("half")
     assert call(resume(unfinished)) == 0
+    assert [path.name for path in unfinished.rglob(".*")] == [".notes"]
     assert same_files(finished.path, unfinished, RESULTS)
 
 

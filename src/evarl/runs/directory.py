@@ -16,6 +16,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,8 @@ from evarl.storage.plain import as_declared, read_json, seal, unseal
 FORMAT = 1
 KEPT = {"format", "created", "hash", "config", "seed_groups", "log_megabytes", "versions", "commit", "sha256"}
 """What config.json holds."""
+LEFT_OVER = re.compile(r"\.(metrics\.parquet|summary\.json|[\w-]+\.safetensors)\.[a-z0-9_]{8}")
+"""What a process was about to rename when it was killed (`evarl.storage.files`)."""
 GROUPED = ("checkpoints", "tensorboard", "log")
 """Folders with a folder for each group of seeds."""
 FOLDERS = (*GROUPED, "policy", "evaluator")
@@ -89,6 +92,9 @@ class RunDirectory:
             raise FaultError(f"out: cannot open {self.path}: {error.strerror}") from error
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in self.path.rglob(".*"):
+                if LEFT_OVER.fullmatch(path.name) and path.is_file():
+                    path.unlink()
             yield
         except BlockingIOError as error:
             raise InputError(f"out: another process is training in {self.path}; wait for it or stop it") from error
