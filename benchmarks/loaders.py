@@ -44,6 +44,7 @@ from evarl.runs.assessments import load_assessment, load_evaluator, save_assessm
 from evarl.runs.checkpoints import load_newest
 from evarl.runs.directory import open_run
 from evarl.runs.run import Run
+from evarl.storage.plain import seal
 from evarl.worlds import HostWorld, make_world, tabular
 
 JOB = Job("job", "none")
@@ -104,7 +105,7 @@ def make_files(folder: Path) -> Run:
         JOB, {"task": "none", "settings": {"a": [1.5]}, "result": {"b": {"c": 2}}, "seconds": 1.5}
     )
     for file, text in {
-        "study/a.json": {"condition": "a", "seeds": [{"return": 1.5}]},
+        "study/a.json": seal({"condition": "a", "seeds": [{"return": 1.5}]}),
         f"{NAMES[0]}/checks.json": CHECKS,
     }.items():
         (folder / file).parent.mkdir()
@@ -220,8 +221,8 @@ def _kinds_elsewhere(folder: Path, marker: Path) -> list[Kind]:
         Kind("data set", data, LoggedData.load, tensors_damage, _as_told_data, linked=True),
         archive("tabular", folder / "mdp.npz"),
         archive("tabular, compressed", folder / "compressed.npz"),
-        words("job", store.result_file(JOB), lambda file: store.record(JOB), _as_told_job, _unsealed, sealed=False),
-        words("study", folder / "study" / "a.json", lambda file: read_results(file.parent), anything, _unsealed, False),
+        words("job", store.result_file(JOB), lambda file: store.record(JOB), _as_told_job, _sealed, sealed=True),
+        words("study", folder / "study" / "a.json", lambda file: read_results(file.parent), anything, _sealed, True),
         words(
             "checks", folder / NAMES[0] / "checks.json", lambda file: verdict_table(folder), anything, _unsealed, False
         ),

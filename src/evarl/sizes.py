@@ -98,7 +98,7 @@ def check_time(name: str, value: object, loops: float, what: str) -> None:
 
 def check_disk(name: str, value: object, needed: float, folder: Path) -> None:
     """Refuse a setting for which `needed` bytes would have to be written, if so many are not free."""
-    while not folder.is_dir() and folder != folder.parent:
+    while not os.path.isdir(folder) and folder != folder.parent:  # False for names that are too long, unlike Path's
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if needed > free:

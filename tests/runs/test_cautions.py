@@ -89,10 +89,3 @@ def test_few_updates_do_not_show_that_an_assessment_never_varies():
     assert cautions(config, table_of(assessment_return=[3.0] * 19)) == {}
     assert list(cautions(config, table_of(assessment_return=[3.0] * 20))) == ["constant assessment"]
     assert cautions(config, table_of(assessment_return=[3.0] * 19 + [2.75])) == {}
-
-
-def test_metrics_of_earlier_versions_are_gone_on_with():
-    metrics = MetricsTable()
-    metrics.add(0, 1, [0], {"return": np.ones((2, 1))})
-    metrics.add(2, 1, [0], {"return": np.ones((1, 1)), "weights_bounded": np.ones((1, 1))})
-    assert metrics.table()["weights_bounded"].to_pylist() == [None, None, 1.0]

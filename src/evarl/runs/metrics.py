@@ -59,8 +59,8 @@ class MetricsTable:
             self._parts = [table.filter(pa.array(kept | ~mine))]
 
     def table(self) -> pa.Table:
-        """All rows as an Arrow table; what earlier versions did not measure is null."""
-        return pa.concat_tables(self._parts, promote_options="default").combine_chunks()
+        """All rows as an Arrow table."""
+        return pa.concat_tables(self._parts).combine_chunks()
 
     def write(self, path: Path) -> None:
         """Replace the file at `path`."""
