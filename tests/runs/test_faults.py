@@ -400,6 +400,15 @@ def at_work(folder: Path, process: subprocess.Popen) -> None:
         time.sleep(0.02)
 
 
+def begun(process: subprocess.Popen) -> None:
+    """Wait until the command catches signals; what comes before is Python's own start."""
+    while process.poll() is None:
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines())
+        if int(status["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1:
+            return
+        time.sleep(0.01)
+
+
 def test_impatient_ctrl_c_saves_and_stops(tmp_path):
     out = tmp_path / "run"
     process = started(*LONG, "--out", str(out))
@@ -420,7 +429,8 @@ def test_signals_at_any_moment_show_no_traceback(tmp_path, number):
     randomness = random.Random(int(number))
     for index, wait in enumerate((0.1, 0.3, 0.6, 1.0, 1.5, 2.5)):
         process = started(*LONG, "--out", str(tmp_path / str(index)))
-        time.sleep(wait * randomness.uniform(0.9, 1.1))
+        begun(process)
+        time.sleep(wait * randomness.uniform(0.0, 1.1))
         for _ in range(randomness.choice([1, 2, 5])):
             process.send_signal(number)
             time.sleep(randomness.uniform(0.0, 0.05))
