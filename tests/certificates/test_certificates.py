@@ -118,8 +118,14 @@ def test_the_same_terms_give_the_same_certificate_and_a_killed_test_goes_on(run)
     terms = evarl.Terms(rollouts=100)
     first = issue_certificate(run, terms)
     kept = first.path.read_bytes()
-    assert issue_certificate(run, terms).path.read_bytes() == kept
+    again = issue_certificate(run, terms, again=True)
+    assert again.path.read_bytes() == kept
+    assert again.origin == "issued before"
+    with pytest.raises(InputError, match="its result stands"):
+        issue_certificate(run, evarl.Terms(rollouts=101))
     first.path.unlink()  # as if it had been killed while it rolled out
+    with pytest.raises(InputError, match="was not finished; the same command as then finishes it"):
+        issue_certificate(run, evarl.Terms(rollouts=101))
     assert issue_certificate(run, terms).certificate.evidence == first.certificate.evidence
 
 
@@ -262,11 +268,11 @@ def test_a_world_that_does_not_know_its_range_wants_one(run, capsys, monkeypatch
 
 
 def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
-    certified(capsys, str(run), "--rollouts", "50")
+    first = certified(capsys, str(run), "--rollouts", "50")
     assert call(["certify", str(run), "--rollouts", "60"]) == 2
     assert re.search(
-        r"J has been tested for this policy before \(.*ledger.json\), at level 0.05; its result stands. With --again there are "
-        "new rollouts, and the levels of all tests add up",
+        r"J has been tested for this policy before, at level 0.05, and its result stands \(.*J-seed-0-.*\.json\). With --again "
+        r"there are new rollouts, and the levels of all tests add up, to a confidence of at most 0.9",
         capsys.readouterr().err,
     )
     second = certified(capsys, str(run), "--rollouts", "60", "--again")
@@ -278,7 +284,9 @@ def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
     assert call(["verify", second["certificate"]]) == 0
     captured = capsys.readouterr()
     assert "at confidence 90 %" in captured.out
-    assert "J was tested 2 times for this policy; the confidence that all results are right is 90 %" in captured.err
+    assert "was tested" not in captured.err, "the earlier test is counted already"
+    assert call(["verify", first["certificate"]]) == 0
+    assert "tested for this policy 1 more time after this certificate" in capsys.readouterr().err
     certified(capsys, str(run), "--claim", "C2", "--rollouts", "59")  # another claim is another matter
 
 
@@ -367,3 +375,17 @@ def test_a_policy_that_is_not_finite_is_refused_before_a_test_is_registered(run,
     assert call(["certify", str(run), "--rollouts", "20"]) == 2
     assert "is the policy of seed 1" in capsys.readouterr().err
     assert not (run / "certificates").exists()
+
+
+def test_a_certificate_may_travel_without_its_page(run, tmp_path, capsys):
+    issued = issue_certificate(run, evarl.Terms(rollouts=20))
+    alone = Path(shutil.copy(issued.path, tmp_path / "alone.json"))
+    assert call(["verify", str(alone), "--run", str(run)]) == 0
+    assert "there is no page beside the certificate" in capsys.readouterr().err
+
+
+def test_a_ledger_that_was_deleted_beside_certificates_is_missed(run, capsys):
+    issue_certificate(run, evarl.Terms(rollouts=20))
+    (run / "certificates" / "ledger.json").unlink()
+    assert call(["certify", str(run), "--rollouts", "21"]) == 2
+    assert "ledger.json: is missing, though there is J-seed-0-" in capsys.readouterr().err

@@ -153,7 +153,7 @@ def test_another_platform_is_named_and_decided_by_fresh_rollouts(run, monkeypatc
     monkeypatch.setattr("evarl.certificates.replay.platform_here", lambda: here)
     assert call(["verify", str(issued.path)]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("verified (fresh rollouts were made and show it too)")
+    assert said.out.startswith("verified (by fresh rollouts)")
     assert "bits are not compared: instruction set was" in said.err
     assert "bits are not compared: jax_threefry_partitionable was 'True', is 'False'" in said.err
 

@@ -5,6 +5,7 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Certificate, load, save
@@ -33,6 +34,7 @@ class Issued:
     path: Path
     outcome: Outcome
     """Of what was asked for: the certificate's own, or what follows from it for another threshold."""
+    origin: Literal["new", "issued before", "answers another threshold"] = "new"
 
     @property
     def html(self) -> Path:
@@ -85,13 +87,17 @@ def fulfil(test: PolicyTest, again: bool, sign_with: str | Path | None, say: Say
         certificate, _ = _standing(path, protocol, test.subject, test.calibration, say)
         if sign_with is not None:
             save(path, certificate, sign(certificate.digest(), Path(sign_with)))
-        return Issued(certificate, path, certificate.conclusion.outcome)
+        return Issued(certificate, path, certificate.conclusion.outcome, "issued before")
     entry, earlier = ledger.register(run, protocol, again)
     evidence = gather(test, say)
     if changed := [name for name, digest in test.subject.files().items() if protocol.files.get(name) != digest]:
         raise InputError(f"{run}: {', '.join(changed)} changed while the policy was tested; nothing is certified")
+    try:
+        conclusion = conclude(protocol, evidence)
+    except InputError as error:
+        raise InputError(f"{error}. This test was begun, and counts against later ones") from error
     without_page = Certificate(
-        conclusion=conclude(protocol, evidence),
+        conclusion=conclusion,
         protocol=protocol,
         protocol_sha256=protocol.hash(),
         evidence={name: tuple(column) for name, column in evidence.items()},
@@ -133,8 +139,7 @@ def answered(subject: Subject, protocol: Protocol, say: Say) -> Issued | None:
         outcome = implied(certificate.conclusion, other, protocol.threshold)
         if outcome is None or certificate.confidence < 1 - protocol.alpha:
             continue
-        say(f"an earlier certificate answers this: {path}")
-        return Issued(_standing(path, other, subject, (), say)[0], path, outcome)
+        return Issued(_standing(path, other, subject, (), say)[0], path, outcome, "answers another threshold")
     return None
 
 

@@ -66,6 +66,8 @@ def read(run: Path) -> list[Entry]:
     """All entries, oldest first; FileError where the chain is broken."""
     file, entries, previous = run / FOLDER / LEDGER, [], NOTHING
     if not os.path.lexists(file):
+        if kept := next(iter(sorted((run / FOLDER).glob("*-seed-*.json"))), None):
+            raise FileError(f"{file}: is missing, though there is {kept.name}; entries were deleted, put it back")
         return []
     data = read_json(file)
     if not isinstance(data, list):
@@ -151,12 +153,21 @@ def register(run: Path, protocol: Protocol, again: bool) -> tuple[Entry, tuple[A
         if (own := find(entries, protocol)) is not None:
             return own, earlier
         if earlier and not again and not protocol.candidates:  # a comparison asks for all its candidates at once
-            file, level = run / FOLDER / LEDGER, earlier[-1].error
             raise InputError(
-                f"{protocol.claim} has been tested for this policy before ({file}), at level {level:g}; its result stands."
-                " With --again there are new rollouts, and the levels of all tests add up"
+                f"{protocol.claim} has been tested for this policy before, at level {earlier[-1].error:g}, "
+                f"{_what_became(run, entries, earlier[-1])}. With --again there are new rollouts, and the levels of all tests "
+                f"add up, to a confidence of at most {1 - sum(one.error for one in earlier) - protocol.error:.4g}"
             )
         return _append(run, entries, "test", protocol.hash(), error=protocol.error, protocol=protocol), earlier
+
+
+def _what_became(run: Path, entries: list[Entry], attempt: Attempt) -> str:
+    """Where the result of an earlier test is."""
+    test = next((entry.protocol for entry in entries if entry.protocol and _attempt(entry) == attempt), None)
+    path = None if test is None else path_of(run, test)
+    if path is None or not path.exists():
+        return "and was not finished; the same command as then finishes it"
+    return f"and its result stands ({path})"
 
 
 def register_comparison(tests: list[tuple[Path, Protocol]], again: bool) -> None:

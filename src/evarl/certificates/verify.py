@@ -87,7 +87,9 @@ def verify_certificate(
     refuse_links_out(folder)
     changed = _signature_changes(certificate, signature, reliance) | _reliance_changes(protocol, folder, reliance)
     changed |= file_changes(protocol, folder)
-    found = Verification(path, certificate, signature, changed, certificate.conclusion, [], _notes(certificate, folder))
+    found = Verification(
+        path, certificate, signature, changed, certificate.conclusion, [], _notes(certificate, path, folder)
+    )
     if changed:
         return found
     keep_compiled_programs()
@@ -154,16 +156,20 @@ def _reliance_changes(protocol: Protocol, run: Path, reliance: Reliance) -> Chan
     return found
 
 
-def _notes(certificate: Certificate, run: Path) -> list[str]:
-    """Later tests of the claim, of which whoever chooses a result must know."""
-    protocol = certificate.protocol
+def _notes(certificate: Certificate, path: Path, run: Path) -> list[str]:
+    """What whoever relies on the certificate should know, though it does not void it."""
+    protocol, found = certificate.protocol, []
+    if not path.with_suffix(".html").exists():
+        found.append("there is no page beside the certificate; only the certificate itself is verified")
     try:
         tests = ledger.all_tests(ledger.read(run), protocol)
     except EvarlError:  # reported by the checks
-        return []
-    if len(tests) < 2:
-        return []
-    joint = percent(joint_confidence([one.error for one in tests]))
-    return [
-        f"{protocol.claim} was tested {len(tests)} times for this policy; the confidence that all results are right is {joint}"
-    ]
+        return found
+    later = len(tests) - 1 - len(certificate.earlier)
+    if later > 0:
+        joint = percent(joint_confidence([one.error for one in tests]))
+        found.append(
+            f"{protocol.claim} was tested for this policy {later} more time{'s' * (later > 1)} after this certificate; the "
+            f"confidence stated here counts only those before it, and that of all of them together is {joint}"
+        )
+    return found

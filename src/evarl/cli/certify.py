@@ -95,8 +95,12 @@ def run(arguments: list[str]) -> int:
     if command.test.json:
         print(json.dumps(record(issued)))
     else:
-        if issued.outcome != conclusion.outcome:
-            print(f"{issued.outcome}: J ≥ {command.test.threshold:g} is answered by an earlier certificate,")
+        if issued.origin == "answers another threshold":
+            print(
+                f"{issued.outcome}: J ≥ {command.test.threshold:g}, by an earlier certificate, and nothing was tested:"
+            )
+        elif issued.origin == "issued before":
+            print("This test was made before, and its certificate stands; other terms, or a nonce, give new rollouts.")
         print(f"{conclusion.outcome}, at confidence {percent(issued.certificate.confidence)}:")
         print(plain_text(conclusion.statement))
         if issued.certificate.earlier:
@@ -131,6 +135,7 @@ def record(issued: "Issued") -> dict[str, Any]:
     conclusion = issued.certificate.conclusion
     return {
         "outcome": issued.outcome,
+        "origin": issued.origin,
         "statement": conclusion.statement,
         "confidence": issued.certificate.confidence,
         "earlier_tests": len(issued.certificate.earlier),

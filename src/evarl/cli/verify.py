@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verify(OpensRuns):
-    """Verify a certificate. Exit code 0: verified; 1: it is not, and what is wrong is named; 2: the file cannot be read.
+    """Verify a certificate. Exit code 0: verified; 1: it is not, and what is wrong is named; 2: the file is no certificate, or
+    was edited so that its checksum does not fit.
 
     Everything that can be derived is derived again. Then its rollouts are made again, to the last bit on the platform that
     issued it; and on other platforms, or without a --nonce of yours, fresh ones are made, so that it does not matter how the
@@ -82,13 +83,14 @@ def _print(found: "Verification") -> None:
     made = {
         (): "nothing was rolled out, and the issuer's numbers are believed",
         ("same",): "the same rollouts were made again, to the last bit",
-        ("fresh",): "fresh rollouts were made and show it too",
-        ("same", "fresh"): "the same rollouts were made again, to the last bit, and fresh ones show it too",
+        ("fresh",): "by fresh rollouts",
+        ("same", "fresh"): "the same rollouts were made again, to the last bit, and then fresh ones",
     }[tuple(found.made)]
     print(f"verified ({made}): {found.conclusion.outcome}, at confidence {percent(found.certificate.confidence)}")
     print(plain_text(found.conclusion.statement))
     stated = found.certificate.conclusion.statement
     if found.conclusion.statement != stated:
-        print(f"  (the certificate states more, which fresh rollouts do not show: {plain_text(stated)})")
+        print("  This is what the fresh rollouts show, and it does not depend on how the issuer chose random numbers.")
+        print(f"  The certificate, from its own rollouts: {plain_text(stated)}")
     if found.signature is not None:
         print(f"  signed by {found.signature.key}")
