@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 PATIENCE = 5.0
 """Seconds during which signals after the first are ignored."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INSISTED = "stopped at once; what was saved before is kept"
 
 
 class Stopped(KeyboardInterrupt):
@@ -58,6 +59,23 @@ def catch() -> None:
     for number in SIGNALS:
         signal.signal(number, _end)
     sys.unraisablehook = _unraisable
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reading,), daemon=True).start()
+
+
+def _watch(reading: int) -> None:
+    """End the process where Python cannot handle signals, as inside of a compiled program that takes for ever."""
+    seen = _Asked()
+    while True:
+        number = os.read(reading, 1)[0]
+        if number not in SIGNALS:
+            continue
+        at_once = signal.getsignal(number) is _end
+        if at_once or not (seen.note(number) or seen.patient()):
+            time.sleep(1.0)  # Python's own handler is nearly always quicker
+            _at_once(number, "stopped" if at_once else INSISTED)
 
 
 @contextmanager
@@ -130,7 +148,7 @@ def _unraisable(arguments: Any) -> None:
     sys.__unraisablehook__(arguments)
 
 
-def _at_once(number: int, message: str = "stopped at once; what was saved before is kept") -> NoReturn:
+def _at_once(number: int, message: str = INSISTED) -> NoReturn:
     shown = "\033[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
     os.write(2, f"{shown}evarl: {message}\n".encode())
     os._exit(128 + number)

@@ -233,10 +233,11 @@ REFUSALS = {
         "epsilon: is missing; C3 wants to know how much may be overstated on average",
     ),
     "no use": (["--epsilon", "1"], "epsilon: 1.0 does not go with claim J; only C3 and C4 have one"),
-    "level": (["--alpha", "1"], "alpha: 1.0 is not allowed; want a number above 0 and at most 0.5"),
+    "level": (["--alpha", "1"], "alpha: 1.0 is not allowed; want a number from 1e-09 to 0.5"),
+    "no error at all": (["--alpha", "1e-17"], "alpha: 1e-17 is not allowed; want a number from 1e-09 to 0.5"),
     "second level": (
         ["--claim", "C2", "--delta", "0.9"],
-        "delta: 0.9 is not allowed; want a number above 0 and at most 0.5",
+        "delta: 0.9 is not allowed; want a number from 1e-09 to 0.5",
     ),
     "nonce": (["--nonce", "two\nlines"], "nonce: is not allowed; want at most 200 printable characters on one line"),
 }
@@ -389,3 +390,33 @@ def test_a_ledger_that_was_deleted_beside_certificates_is_missed(run, capsys):
     (run / "certificates" / "ledger.json").unlink()
     assert call(["certify", str(run), "--rollouts", "21"]) == 2
     assert "ledger.json: is missing, though there is J-seed-0-" in capsys.readouterr().err
+
+
+def test_a_test_that_takes_hours_is_refused(tmp_path, capsys):
+    run = train_tiny(tmp_path / "run", seeds=1, updates=3, horizon=300_000_000).path
+    assert call(["certify", str(run), "--rollouts", "60000"]) == 2
+    assert "horizon × rollouts: 300000000 × 60000 is not allowed" in capsys.readouterr().err
+
+
+def test_fresh_rollouts_test_the_same_predictions(run):
+    """V̂ follows from one assessment, which is the protocol's own whatever key the rollouts have."""
+    subject = open_subject(run, 0)
+    protocol = make_protocol(subject, evarl.Terms(claim="C2", rollouts=60))
+    first, fresh = (
+        gather(PolicyTest(protocol, subject, key), print) for key in (protocol.key(), np.array([7, 7], np.uint32))
+    )
+    assert first["returns"] != fresh["returns"]
+    assert first["values"] == fresh["values"], "there is one start state"
+
+
+def test_the_file_of_a_world_is_bound(tmp_path, capsys):
+    world = tmp_path / "world.npz"
+    moves = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.25, 0.75]]])
+    arrays = {"transitions": moves, "rewards": np.array([[0.0, 0.0], [1.0, 2.0]]), "start": np.array([0.5, 0.5])}
+    np.savez(world, **arrays)
+    config = evarl.TrainConfig(world=f"tabular/{world}", horizon=5, updates=2, environments=2, steps=8)
+    run = evarl.train(config, out=tmp_path / "run", quiet=True).path
+    found = certified(capsys, str(run), "--rollouts", "20")
+    np.savez(world, **(arrays | {"start": np.array([1.0, 0.0])}))
+    assert call(["verify", found["certificate"], "--files-only"]) == 1
+    assert "protocol, world_sha256" in capsys.readouterr().out

@@ -246,9 +246,64 @@ def test_certify_asked_again_verifies_what_it_finds(run, issued, capsys):
     better = tuple(one + 0.5 for one in issued.certificate.evidence["returns"])
     path = forge(run, issued.certificate, evidence={"returns": better})
     assert call(["certify", str(run), "--rollouts", "60"]) == 2
-    assert f"{path}: does not stand any more; returns: come out otherwise now" in capsys.readouterr().err
+    assert f"{path}: is not handed on; returns: come out otherwise now" in capsys.readouterr().err
     assert call(["certify", str(run), "--threshold", "-49"]) == 2, "nor is a threshold answered from it"
-    assert "does not stand any more" in capsys.readouterr().err
+    assert "is not handed on" in capsys.readouterr().err
+
+
+def test_certify_hands_on_and_signs_nothing_from_another_platform(run, issued, tmp_path, capsys):
+    """There its rollouts cannot be compared, and a few invented returns look like fresh ones."""
+    returns = sorted(issued.certificate.evidence["returns"])
+    better = (*returns[3:], *(max(returns),) * 3)
+    elsewhere = dict(issued.certificate.platform, cores="64")
+    path = forge(run, issued.certificate, evidence={"returns": better}, platform=elsewhere)
+    assert call(["keygen", str(tmp_path / "key")]) == 0
+    for more in ([], ["--sign", str(tmp_path / "key")]):
+        assert call(["certify", str(run), "--rollouts", "60", *more]) == 2
+        assert (
+            f"{path}: is not handed on; platform: its rollouts cannot be compared here (cores"
+            in capsys.readouterr().err
+        )
+    assert load(path)[1] is None
+    assert call(["certify", str(run), "--threshold", "-49"]) == 2
+    assert "has been tested for this policy before" in capsys.readouterr().err
+
+
+ODD = {
+    "no evidence": {"evidence": {}},
+    "empty evidence": {"evidence": {"returns": ()}},
+    "huge evidence": {"evidence": {"returns": (1.7e308, -1.7e308) * 30}},
+    "another claim": {"protocol": {"claim": "C4"}},
+    "the claim of new policies": {"protocol": {"claim": "C5"}},
+    "no level": {"protocol": {"alpha": 0}},
+    "a negative level": {"protocol": {"alpha": -1e308}},
+    "a range turned round": {"protocol": {"low": 1e308, "high": -1e308}},
+    "candidates without a threshold": {"protocol": {"candidates": ("ab" * 32,)}},
+    "a huge bound": {"conclusion": {"bound": 1.7e308}},
+    "a huge upper bound": {"conclusion": {"upper": -1.7e308}},
+    "a seed that is none": {"protocol": {"seed": -1}},
+    "no discount": {"protocol": {"discount": -7.0}},
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_certificates_are_refused_without_a_traceback(run, issued, capsys, case):
+    """Only the certificate's own checksum fits."""
+    path, changes = run / "certificates" / issued.path.name, {}
+    for name, value in ODD[case].items():
+        inner = getattr(issued.certificate, name)
+        changes[name] = value if name == "evidence" else dataclasses.replace(inner, **value)
+    forged = dataclasses.replace(issued.certificate, **changes)
+    save(path, dataclasses.replace(forged, protocol_sha256=forged.protocol.hash()))
+    for more in ([], ["--files-only"]):
+        assert call(["verify", str(path), *more]) in (1, 2)
+        capsys.readouterr()
+
+
+def test_a_figure_that_other_code_has_drawn_is_not_vouched_for(run, issued, capsys):
+    path = forge(run, issued.certificate, code=dataclasses.replace(issued.certificate.code, source="0" * 64))
+    assert call(["verify", str(path)]) == 0
+    assert "the figure on the page is not compared" in capsys.readouterr().err
 
 
 def test_the_page_must_say_what_the_certificate_says(run, issued, capsys):

@@ -18,7 +18,7 @@ from evarl.certificates.evidence import PolicyTest, gather
 from evarl.certificates.issue import issue_certificate
 from evarl.certificates.planning import Terms, make_protocol
 from evarl.certificates.platform import platform_here
-from evarl.certificates.protocol import Protocol
+from evarl.certificates.protocol import Calibration, Protocol
 from evarl.certificates.subject import open_subject
 from evarl.cli.main import call
 from evarl.errors import InputError
@@ -73,7 +73,8 @@ def test_a_policy_that_falls_short_is_refuted_in_so_many_words(run, capsys):
     assert call(["certify", str(run), "--threshold", "-1", "--rollouts", "200"]) == 1
     said = capsys.readouterr().out
     assert said.startswith(
-        "refuted, at confidence 95 %:\nThe mean discounted return J of this policy in navigation is below -1."
+        "refuted, at confidence 95 %:\nThe mean discounted return J of this policy in navigation (horizon 50, discount 0.99) "
+        "is below -1."
     )
     (page,) = (run / "certificates").glob("*.html")
     assert "What was asked for is false" in page.read_text()
@@ -114,16 +115,19 @@ def grind(run: Path, count: int, **terms) -> Terms:
 
 def test_lucky_random_numbers_help_nobody_whose_verifier_makes_fresh_rollouts(run, capsys):
     lucky = issue_certificate(run, grind(run, 30, rollouts=30))
-    # A verifier who takes the issuer's nonce for his own is fooled; one who does not relies on no more than fresh rollouts show.
-    fooled = evarl.verify_certificate(lucky.path, reliance=evarl.Reliance(nonce=lucky.certificate.protocol.nonce))
+    # A verifier who takes the issuer's nonce and plan for his own is fooled; others rely on no more than fresh rollouts show.
+    protocol = lucky.certificate.protocol
+    fooled = evarl.verify_certificate(lucky.path, reliance=evarl.Reliance(nonce=protocol.nonce, plan=protocol.plan))
     assert fooled.made == ["same"]
     assert fooled.conclusion.bound == lucky.certificate.conclusion.bound
     found = evarl.verify_certificate(lucky.path, key=KEY)
     assert found.made == ["same", "fresh"]
     assert found.verified
     assert found.conclusion.bound < lucky.certificate.conclusion.bound
-    other = evarl.verify_certificate(lucky.path, reliance=evarl.Reliance(nonce="mine"))
-    assert list(other.changed) == ["nonce"]
+    other = evarl.verify_certificate(lucky.path, reliance=evarl.Reliance(nonce="mine", plan="0" * 64))
+    assert list(other.changed) == ["plan", "nonce"]
+    with pytest.raises(InputError, match="nonce: is empty"):
+        evarl.verify_certificate(lucky.path, reliance=evarl.Reliance(nonce="", plan=protocol.plan))
     assert "There is no nonce" not in lucky.html.read_text()
 
 
@@ -199,3 +203,52 @@ def test_tests_that_are_registered_at_the_same_time_are_all_counted(run):
     entries = ledger.read(run)
     assert {entry.digest for entry in entries} == {protocol.hash() for protocol in protocols}
     assert sorted(len(earlier) for _, earlier in found) == list(range(16))
+
+
+def test_a_nonce_is_worth_something_only_to_those_who_knew_the_plan_before(run, capsys):
+    """Otherwise the issuer, who has the nonce, still chooses among numbers of rollouts, levels and ranges."""
+    arguments = [str(run), "--rollouts", "30", "--alpha", "0.1"]
+    assert call(["certify", *arguments, "--plan"]) == 0
+    plan = capsys.readouterr().out.split()[-1]
+    assert not (run / "certificates").exists(), "nothing is tested"
+    assert call(["certify", *arguments, "--nonce", "from the verifier", "--json"]) == 0
+    path = json.loads(capsys.readouterr().out)["certificate"]
+    assert call(["verify", path, "--nonce", "from the verifier", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rollouts_made"] == ["same", "fresh"]
+    assert call(["verify", path, "--nonce", "from the verifier", "--plan", plan, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rollouts_made"] == ["same"]
+
+
+def test_another_range_is_no_free_retry_of_a_comparison(run, capsys):
+    arguments = ["compare", str(run), "--threshold", "-40", "--rollouts", "40"]
+    assert call([*arguments, "--range", "-51", "1.1"]) in (0, 1)
+    assert call([*arguments, "--range", "-51.001", "1.1"]) == 2
+    assert "have been tested or compared before" in capsys.readouterr().err
+
+
+def test_the_same_seed_is_the_same_policy_whatever_its_bytes(run, capsys):
+    """Eight spaces in the header of a file change its SHA-256 and nothing else."""
+    issue_certificate(run, Terms(rollouts=20))
+    file = run / "policy" / "seed-0.safetensors"
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    file.write_bytes((length + 8).to_bytes(8, "little") + data[8 : 8 + length] + b" " * 8 + data[8 + length :])
+    assert call(["certify", str(run), "--rollouts", "20"]) == 2
+    assert "has been tested for this policy before" in capsys.readouterr().err
+
+
+def test_a_threshold_is_answered_under_its_own_assumptions_only(run, capsys):
+    issue_certificate(run, Terms(rollouts=200, range=(-60.0, 10.0)))
+    assert call(["certify", str(run), "--threshold", "-49"]) == 2
+    assert "has been tested for this policy before" in capsys.readouterr().err
+
+
+def test_a_bound_above_all_possible_returns_is_refused():
+    """Predictions that are not like those of the calibration policies, as of evaluators that were made by hand."""
+    others = tuple(Calibration(seed, {}) for seed in range(1, 25))
+    protocol = dataclasses.replace(
+        BASE, claim="C5", sequential=False, threshold=None, alpha=0.05, value_error=0.01, calibration=others
+    )
+    evidence = {"bounds": [0.5] * 24, "predictions": [0.1] * 24, "prediction": [0.9]}
+    with pytest.raises(InputError, match="this evaluator is not like those of the calibration policies"):
+        conclude(protocol, evidence)

@@ -438,6 +438,19 @@ def test_signals_at_any_moment_show_no_traceback(tmp_path, number):
         assert not list((tmp_path / str(index)).rglob(".*.safetensors.*"))
 
 
+def test_a_signal_ends_a_command_that_is_stuck_in_a_compiled_program():
+    """Python handles signals between its own instructions only."""
+    endless = (
+        "jax.jit(lambda x: jax.lax.while_loop(lambda x: x > 0, lambda x: x * 3 % 7 + 1, x))(1).block_until_ready()"
+    )
+    code = f"from evarl import stopping; stopping.catch(); import jax; print('begun', flush=True); {endless}"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    assert "evarl: stopped" in assert_stopped(process, 143)
+
+
 def test_sigterm_saves_and_exits_with_143(tmp_path):
     out = tmp_path / "run"
     process = started(*LONG, "--out", str(out))

@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Certificate
 from evarl.certificates.conclusions import conclude
@@ -54,7 +56,8 @@ def derive_test(
 
 def check(certificate: Certificate, path: Path, run: Path) -> Changes:
     """What in a certificate does not follow from its protocol and evidence, or does not agree with its page and ledger."""
-    return _conclusion_changes(certificate) | _page_changes(certificate, path) | _ledger_changes(certificate, run)
+    found = _conclusion_changes(certificate) | _ledger_changes(certificate, run)
+    return found or _page_changes(certificate, path)  # a page is drawn only of what makes sense
 
 
 def _protocol_changes(stated: Protocol, derived: Protocol) -> Changes:
@@ -77,7 +80,9 @@ def _protocol_changes(stated: Protocol, derived: Protocol) -> Changes:
 def _conclusion_changes(certificate: Certificate) -> Changes:
     evidence = {name: list(column) for name, column in certificate.evidence.items()}
     try:
-        if conclude(certificate.protocol, evidence) != certificate.conclusion:
+        with np.errstate(all="ignore"):  # of numbers that no test gives
+            found = conclude(certificate.protocol, evidence)
+        if found != certificate.conclusion:
             return {"conclusion": "does not follow from the evidence in the certificate"}
     except (EvarlError, KeyError, ValueError, ArithmeticError, AssertionError) as error:
         return {"conclusion": f"cannot be drawn from the evidence in the certificate ({error!r:.200})"}
@@ -116,6 +121,8 @@ def _ledger_changes(certificate: Certificate, run: Path) -> Changes:
         return {name: "has the protocol in another place than the certificate says; entries were deleted or replaced"}
     if not any(entry.kind == "certificate" and entry.digest == certificate.digest() for entry in entries):
         return {name: "does not have this certificate"}
+    if certificate.protocol.candidates and not ledger.compared(entries[: own.number], certificate.protocol):
+        return {name: "does not have the comparison, which must be registered before the first rollout"}
     if ledger.earlier_tests(entries, certificate.protocol) != certificate.earlier:
         return {"earlier": "are not the earlier tests of this claim that the ledger has; the confidence is another"}
     return {}

@@ -90,13 +90,15 @@ def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclu
     """
     returns, threshold = evidence["returns"], protocol.threshold
     numbers = {"mean of the returns": float(np.mean(returns)), "least return": min(returns)}
-    what = f"mean discounted return J of this policy in {protocol.world}"
+    what = f"mean discounted return J of this policy in {task(protocol)}"
     confidence, count = 1 - protocol.alpha, len(returns)
     if threshold is None:
         bound = _lower(protocol, evidence)
         statement = f"The {what} is at least {below(bound)}."
         return Conclusion("bounded", statement, confidence, bound, None, count, numbers)
     outcome, more = _decision(protocol, evidence)
+    if protocol.candidates and outcome == "refuted":  # the level protects what is certified of all candidates, no more
+        outcome = "not certified"
     numbers |= more
     if outcome == "certified":
         statement = f"The {what} is at least {threshold:.15g}."
@@ -104,7 +106,7 @@ def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclu
     if outcome == "refuted":
         statement = f"The {what} is below {threshold:.15g}."
         return Conclusion(outcome, statement, confidence, None, None, count, numbers)
-    if protocol.candidates:  # the level protects what is certified of all candidates, and nothing beside it
+    if protocol.candidates:
         statement = f"It is not shown that the {what} is at least {threshold:.15g}."
         return Conclusion("not certified", statement, confidence, None, None, count, numbers)
     bound, upper = min(_lower(protocol, evidence), threshold), max(_upper(protocol, evidence), threshold)
@@ -159,8 +161,8 @@ def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion
     margin = f"+ {below(found.margin)}" if found.margin > 0 else f"− {above(-found.margin)}"
     typical = float(np.mean(found.at(evidence["values"])))
     statement = (
-        f"Of new episodes of this policy in {protocol.world}, a share of at least {percent(1 - protocol.alpha)} returns "
-        f"V̂(s) {margin} or more (on average over start states, {below(typical)} or more)."
+        f"Of new episodes of this policy in {task(protocol)}, a share of at least {percent(1 - protocol.alpha)} returns "
+        f"V̂(s) {margin} or more."
     )
     numbers = {"mean of L over start states": typical, "rank of the residual": float(found.index)}
     numbers |= {"mean of the returns": float(np.mean(evidence["returns"]))}
@@ -174,11 +176,13 @@ def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusi
     found = certify.risk_control(returns, values, low, high, protocol.epsilon, protocol.alpha)
     numbers = {"mean of the returns": float(np.mean(returns)), "mean of V̂": float(np.mean(values))}
     if found.margin is None or found.bound is None:
-        statement = f"Not shown for any margin that V̂(s) less it overstates by at most {protocol.epsilon:g} on average."
+        statement = (
+            f"Not shown for any margin that V̂(s) less it overstates by at most {protocol.epsilon:.15g} on average."
+        )
         return Conclusion("not certified", statement, 1 - protocol.alpha, None, None, len(returns), numbers)
     statement = (
-        f"L(s) = V̂(s) − {above(found.margin)} overstates the value of a start state in {protocol.world} by at most "
-        f"{protocol.epsilon:g} on average: E[(L(s) − V(s))₊] ≤ {protocol.epsilon:g}."
+        f"L(s) = V̂(s) − {above(found.margin)} overstates the value of a start state in {task(protocol)} by at most "
+        f"{protocol.epsilon:.15g} on average: E[(L(s) − V(s))₊] ≤ {protocol.epsilon:.15g}."
     )
     numbers |= {
         "mean of L over start states": float(np.mean(found.at(values))),
@@ -196,9 +200,10 @@ def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     if protocol.epsilon is not None:
         outcome = "certified" if bound <= protocol.epsilon else "not certified"
     statement = (
-        f"The evaluator's root mean squared error over start states of {protocol.world} is at most {above(bound)}."
+        f"The evaluator's root mean squared error over start states of {task(protocol)} is at most {above(bound)}."
         if outcome != "not certified"
-        else f"Not shown that the evaluator's root mean squared error is at most {protocol.epsilon:g}; shown is {above(bound)}."
+        else f"Not shown that the evaluator's root mean squared error is at most {protocol.epsilon:.15g}; what is shown is "
+        f"{above(bound)}."
     )
     numbers = {"estimate of the mean squared error": float(products.mean())}
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 2 * len(returns), numbers)
@@ -210,17 +215,33 @@ def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclus
         evidence["bounds"], evidence["predictions"], protocol.alpha, value_error=protocol.value_error
     )
     (prediction,) = evidence["prediction"]
-    bound = max(float(found.at(prediction)), protocol.range[0])
+    low, high = protocol.range
+    bound = max(float(found.at(prediction)), low)
+    if bound > high:
+        raise InputError(
+            f"prediction: {prediction:g} and the margin {found.margin:g} add up to more than the greatest possible return "
+            f"{high:g}; this evaluator is not like those of the calibration policies, and nothing can be concluded"
+        )
     outcome: Outcome = "bounded"
     if protocol.threshold is not None:
         outcome = "certified" if bound >= protocol.threshold else "not certified"
     statement = (
-        f"The mean discounted return J of this policy in {protocol.world} is at least {below(bound)}; it was not deployed."
+        f"The mean discounted return J of this policy in {task(protocol)} is at least {below(bound)}; it was not deployed."
         if outcome != "not certified"
-        else f"Not shown that J is at least {protocol.threshold:g}; what is shown without deploying it is {below(bound)}."
+        else f"Not shown that J is at least {protocol.threshold:.15g}; what is shown without deploying it is {below(bound)}."
     )
     numbers = {"prediction": prediction, "margin": found.margin, "rank of the residual": float(found.index)}
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 0, numbers)
+
+
+def task(protocol: Protocol) -> str:
+    """Where a statement holds, and what it takes on the word of whoever asked for the certificate."""
+    found = f"{protocol.world} (horizon {protocol.horizon}, discount {protocol.discount:g}"
+    if protocol.two_valued:
+        found += f", if every return is {protocol.low:.15g} or {protocol.high:.15g}"
+    elif protocol.range_from == "user":
+        found += f", if every return lies between {protocol.low:.15g} and {protocol.high:.15g}"
+    return found + ")"
 
 
 def below(number: float) -> str:

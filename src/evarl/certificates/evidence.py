@@ -42,8 +42,12 @@ class PolicyTest:
     """Of C5, in the order of the protocol."""
 
     def purpose(self, number: int) -> jax.Array:
-        """The key for one purpose."""
-        return jax.random.fold_in(jnp.asarray(self.key), number)
+        """The key for one purpose.
+
+        The assessment is always the protocol's: fresh rollouts test the same V̂. In C5 predictions are part of the sample.
+        """
+        own = number == 0 and self.protocol.claim != "C5"
+        return jax.random.fold_in(jnp.asarray(self.protocol.key() if own else self.key), number)
 
 
 def gather(test: PolicyTest, say: Say) -> Evidence:

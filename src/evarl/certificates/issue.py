@@ -16,7 +16,7 @@ from evarl.certificates.page import page
 from evarl.certificates.planning import Terms, calibration_of, make_protocol, run_directory
 from evarl.certificates.platform import platform_here
 from evarl.certificates.protocol import Protocol
-from evarl.certificates.replay import fresh_key, fresh_rollouts, obstacles, same_rollouts
+from evarl.certificates.replay import obstacles, same_rollouts
 from evarl.certificates.signing import Signature, load_private_key, sign
 from evarl.certificates.subject import Subject, open_subject
 from evarl.errors import FileError, InputError
@@ -24,6 +24,9 @@ from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.provenance import machine
 from evarl.runs.run import Run
 from evarl.storage.files import write_bytes
+
+SAME = ("claim", "files", "nonce", "low", "high", "two_valued", "world_sha256")
+"""In what a protocol must agree with another for its certificate to answer the other's threshold."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,20 @@ def issue_certificate(
         say: told about progress.
     """
     keep_compiled_programs()
-    subject, terms = open_subject(run, seed), terms or Terms()
+    test = planned(run, terms or Terms(), seed, from_policies)
+    if not again and (standing := answered(test.subject, test.protocol, say)) is not None:
+        return standing
+    return fulfil(test, again, sign_with, say)
+
+
+def planned(run: Run | str | Path, terms: Terms, seed: int | None, from_policies: Sequence[str | Path]) -> PolicyTest:
+    """The test that these terms lead to; nothing is registered or rolled out."""
+    subject = open_subject(run, seed)
     calibration = calibration_of(subject, [Run.load(run_directory(one)) for one in from_policies])
     if from_policies and not calibration:
         raise InputError("from-policies: hold no policy but the one to be certified; want runs with other seeds")
     protocol = make_protocol(subject, terms, calibration)
-    if not again and (standing := answered(subject, protocol, say)) is not None:
-        return standing
-    return fulfil(PolicyTest(protocol, subject, protocol.key(), calibration), again, sign_with, say)
+    return PolicyTest(protocol, subject, protocol.key(), calibration)
 
 
 def fulfil(test: PolicyTest, again: bool, sign_with: str | Path | None, say: Say) -> Issued:
@@ -122,7 +131,7 @@ def fulfil(test: PolicyTest, again: bool, sign_with: str | Path | None, say: Say
 def answered(subject: Subject, protocol: Protocol, say: Say) -> Issued | None:
     """An earlier certificate from whose bounds of J the threshold of a protocol follows, if there is one.
 
-    It must be about the same policy, at the same level or a stricter one, with the same nonce.
+    It must be about the same policy with the same assumptions, at the same level or a stricter one, and from this platform.
     """
     if protocol.claim != "J" or protocol.threshold is None:
         return None
@@ -131,13 +140,12 @@ def answered(subject: Subject, protocol: Protocol, say: Say) -> Issued | None:
         other = entry.protocol
         if other is None or other.hash() == protocol.hash() or other.candidates:
             continue
-        same = (other.claim, other.files, other.nonce) == (protocol.claim, protocol.files, protocol.nonce)
         path = ledger.path_of(run, other)
-        if not same or other.alpha > protocol.alpha or not path.exists():
+        if any(getattr(other, name) != getattr(protocol, name) for name in SAME) or not path.exists():
             continue
         certificate, _ = load(path)
         outcome = implied(certificate.conclusion, other, protocol.threshold)
-        if outcome is None or certificate.confidence < 1 - protocol.alpha:
+        if outcome is None or certificate.confidence < 1 - protocol.alpha or obstacles(certificate):
             continue
         return Issued(_standing(path, other, subject, (), say)[0], path, outcome, "answers another threshold")
     return None
@@ -159,13 +167,16 @@ def _standing(
     test, changed = derive_test(protocol, subject, calibration)
     if certificate.protocol_sha256 != protocol.hash():
         changed["protocol"] = "is that of another test"
-    changed |= check(certificate, path, subject.run.path)
+    if not changed:
+        changed |= check(certificate, path, subject.run.path)
+    if not changed and (reasons := obstacles(certificate)):
+        changed["platform"] = f"its rollouts cannot be compared here ({reasons[0]})"
     if test is not None and not changed:
         say("a certificate of this test was issued before; its rollouts are made again")
-        moved = obstacles(certificate)
-        replay = fresh_rollouts(certificate, test, fresh_key(), say) if moved else same_rollouts(certificate, test, say)
-        changed |= replay.changed
+        changed |= same_rollouts(certificate, test, say)
     if changed:
         name, what = next(iter(changed.items()))
-        raise FileError(f"{path}: does not stand any more; {name}: {what}. Move it away to test again with --again")
+        raise FileError(
+            f"{path}: is not handed on; {name}: {what}. See evarl verify; if you move it away, the same command tests again"
+        )
     return certificate, signature

@@ -21,7 +21,7 @@ from typing import Literal
 
 from evarl.certificates import hashes
 from evarl.certificates.certificate import Attempt, Place
-from evarl.certificates.protocol import LARGEST_LEVEL, Protocol
+from evarl.certificates.protocol import LARGEST_LEVEL, LEAST_LEVEL, Protocol
 from evarl.errors import FileError, InputError
 from evarl.storage.files import write_bytes
 from evarl.storage.plain import as_declared, read_json
@@ -50,7 +50,7 @@ class Entry:
     candidates: tuple[str, ...] = ()
     """Of a comparison: SHA-256 of the policies."""
     earlier: tuple[Attempt, ...] = ()
-    """Of a comparison: earlier ones, in any candidate's run, that share a candidate with it."""
+    """Of a comparison: earlier ones in its candidates' runs."""
 
     def hash(self) -> str:
         """SHA-256 of all fields."""
@@ -95,8 +95,8 @@ def _check_entry(entry: Entry, where: str) -> None:
             raise FileError(f"{where}: is not what its protocol says")
     elif not entry.candidates:
         raise FileError(f"{where}: is a comparison without candidates")
-    if any(not 0 < error <= LARGEST_LEVEL for error in errors):
-        raise FileError(f"{where}: has a level outside of what is allowed; want above 0 and at most {LARGEST_LEVEL}")
+    if any(not LEAST_LEVEL <= error <= LARGEST_LEVEL for error in errors):
+        raise FileError(f"{where}: has a level outside of what is allowed; want {LEAST_LEVEL:g} to {LARGEST_LEVEL}")
 
 
 def head(entries: list[Entry]) -> str:
@@ -118,31 +118,35 @@ def place(entry: Entry) -> Place:
 def earlier_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ...]:
     """What was begun before a test and counts against it; all of the ledger if the test is not registered yet.
 
-    These are tests of the same claim about the same policy. A comparison counts once, if this policy's turn came in it. A test
-    that is part of a comparison also counts earlier comparisons that share any candidate: whoever drops a candidate that has
+    These are tests of the same claim about the same seed: within a run that is the same policy, whatever its bytes. A test
+    that is part of a comparison also counts earlier comparisons in its candidates' runs: whoever drops a candidate that has
     failed and compares the others again has tried twice.
     """
     own = find(entries, protocol)
     before = entries if own is None else entries[: own.number]
     found = {one.digest: one for one in all_tests(before, protocol)}
-    found.pop(protocol.comparison, None)
-    for entry in _comparisons(before, {protocol.comparison}):
-        found |= {one.digest: one for one in entry.earlier}
+    for entry in before:
+        if protocol.candidates and entry.kind == "comparison" and entry.digest == protocol.comparison:
+            found |= {one.digest: one for one in entry.earlier}
     return tuple(found.values())
 
 
 def all_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ...]:
-    """Every test of this claim about this policy that was begun, whenever; tests within one comparison count once."""
-    same = [
-        e for e in entries if e.protocol and (e.protocol.claim, e.protocol.policy) == (protocol.claim, protocol.policy)
-    ]
-    return tuple({one.digest: one for one in (_attempt(entry) for entry in same)}.values())
+    """Every test of this claim about this seed that was begun, whenever; by its comparison where it is the first of one."""
+    found: dict[str, Attempt] = {}
+    for entry in entries:
+        other = entry.protocol
+        if other is not None and (other.claim, other.seed) == (protocol.claim, protocol.seed):
+            known = not other.comparison or other.comparison in found
+            digest = entry.digest if known else other.comparison
+            found[digest] = Attempt(digest, entry.error)
+    return tuple(found.values())
 
 
-def _attempt(entry: Entry) -> Attempt:
-    """A test as later ones count it."""
-    digest = entry.protocol.comparison if entry.protocol else ""
-    return Attempt(digest or entry.digest, entry.error)
+def compared(entries: list[Entry], protocol: Protocol) -> bool:
+    """Whether the comparison that a test is part of was registered."""
+    mine = [entry for entry in entries if entry.kind == "comparison" and entry.digest == protocol.comparison]
+    return any(entry.candidates == protocol.candidates for entry in mine)
 
 
 def register(run: Path, protocol: Protocol, again: bool) -> tuple[Entry, tuple[Attempt, ...]]:
@@ -163,7 +167,8 @@ def register(run: Path, protocol: Protocol, again: bool) -> tuple[Entry, tuple[A
 
 def _what_became(run: Path, entries: list[Entry], attempt: Attempt) -> str:
     """Where the result of an earlier test is."""
-    test = next((entry.protocol for entry in entries if entry.protocol and _attempt(entry) == attempt), None)
+    tests = (entry.protocol for entry in entries if entry.protocol)
+    test = next((one for one in tests if attempt.digest in (one.hash(), one.comparison)), None)
     path = None if test is None else path_of(run, test)
     if path is None or not path.exists():
         return "and was not finished; the same command as then finishes it"
@@ -173,17 +178,17 @@ def _what_became(run: Path, entries: list[Entry], attempt: Attempt) -> str:
 def register_comparison(tests: list[tuple[Path, Protocol]], again: bool) -> None:
     """Enter a comparison in the ledgers of all its candidates' runs, whether or not their turn will come."""
     first = tests[0][1]
-    digest, candidates = first.comparison, first.candidates
     with locked([run for run, _ in tests]):
         ledgers = {run: read(run) for run, _ in tests}
-        missing = [run for run, entries in ledgers.items() if not _comparisons(entries, {digest})]
-        if not missing:  # it was interrupted, and goes on
+        missing = [run for run, entries in ledgers.items() if not compared(entries, first)]
+        begun = any(find(ledgers[run], protocol) for run, protocol in tests)
+        if not missing and begun:  # it was interrupted, and goes on
             return
         shared = {
             entry.digest: Attempt(entry.digest, entry.error)
             for entries in ledgers.values()
             for entry in entries
-            if entry.kind == "comparison" and entry.digest != digest and set(entry.candidates) & set(candidates)
+            if entry.kind == "comparison" and entry.digest != first.comparison
         }
         if not again and (shared or any(earlier_tests(ledgers[run], protocol) for run, protocol in tests)):
             raise InputError(
@@ -192,17 +197,21 @@ def register_comparison(tests: list[tuple[Path, Protocol]], again: bool) -> None
             )
         for run in missing:
             earlier = tuple(shared.values())
-            _append(run, ledgers[run], "comparison", digest, first.error, candidates=candidates, earlier=earlier)
+            _append(
+                run,
+                ledgers[run],
+                "comparison",
+                first.comparison,
+                first.error,
+                candidates=first.candidates,
+                earlier=earlier,
+            )
 
 
 def enter_certificate(run: Path, digest: str) -> None:
     """Enter the SHA-256 of a certificate that is about to be written."""
     with locked([run]):
         _append(run, read(run), "certificate", digest)
-
-
-def _comparisons(entries: list[Entry], digests: set[str]) -> list[Entry]:
-    return [entry for entry in entries if entry.kind == "comparison" and entry.digest in digests]
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def _answer(certificate: Certificate) -> list[str]:
     """What became of what was asked for."""
     protocol, outcome = certificate.protocol, certificate.conclusion.outcome
     if outcome == "certified" and protocol.threshold is not None:
-        return [f"What was asked for was {protocol.threshold:g}; it is reached."]
+        return [f"What was asked for was {protocol.threshold:.15g}; it is reached."]
     if outcome == "refuted":
         return ["What was asked for is false, with the confidence stated above."]
     if outcome in ("not certified", "out of budget"):
@@ -130,7 +130,7 @@ def _assumptions(protocol: Protocol) -> list[str]:
     if protocol.candidates:
         said.append(
             f"It is one of {len(protocol.candidates)} candidates, tested in the order of their predictions until the first "
-            f"failed. That any of them was certified to reach {protocol.threshold:g} wrongly has probability at most "
+            f"failed. That any of them was certified to reach {protocol.threshold:.15g} wrongly has probability at most "
             f"{protocol.alpha:g}, earlier tests apart."
         )
     return said
@@ -140,8 +140,8 @@ def _luck(protocol: Protocol) -> str:
     """Who could have chosen the random numbers."""
     if protocol.nonce:
         return (
-            f"The random numbers follow from the nonce {protocol.nonce!r} too. If you chose it after the policy was fixed, "
-            "nobody could choose them; otherwise verify with fresh rollouts."
+            f"The random numbers follow from the nonce {protocol.nonce!r} too. If you chose it after you knew the plan "
+            f"{protocol.plan[:16]}…, nobody could choose them; otherwise verify with fresh rollouts."
         )
     return (
         "There is no nonce, so the issuer could have tried out protocols until one was lucky. evarl verify makes fresh "

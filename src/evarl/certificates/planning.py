@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evarl import certify
+from evarl.certificates import hashes
 from evarl.certificates.conclusions import least_rollouts
-from evarl.certificates.protocol import LARGEST_LEVEL, Calibration, Claim, Protocol
+from evarl.certificates.protocol import LARGEST_LEVEL, LEAST_LEVEL, Calibration, Claim, Protocol, policy_name
 from evarl.certificates.subject import Subject
 from evarl.errors import InputError
 from evarl.learning.configuration import differences
 from evarl.runs.run import Run
+from evarl.sizes import check_time
 from evarl.storage.files import CONTROL
 
 ROLLOUTS, BUDGET = 1000, 10_000
@@ -109,8 +111,11 @@ def make_protocol(
         candidates=candidates,
         nonce=terms.nonce,
         two_valued=terms.two_valued,
+        world_sha256=_world_file(world.name),
         **settings,
     )
+    turns = float(world.horizon) * -(-rollouts // protocol.batch) * max(1, len(calibration))
+    check_time("horizon × rollouts", f"{world.horizon} × {rollouts}", turns, "the test")
     _check_effort(protocol)
     return protocol
 
@@ -159,6 +164,12 @@ def calibration_of(subject: Subject, runs: Sequence[Run]) -> list[Subject]:
                     "configuration and seed; C5 wants policies that were trained independently, each once"
                 )
             found[seed] = Subject(run, seed)
+    policies = {subject.seed: subject, **found}
+    digests = {one.files()[policy_name(seed)] for seed, one in policies.items()}
+    if len(digests) < len(policies):
+        raise InputError(
+            "from-policies: a policy stands there under two seeds; C5 wants policies that were trained independently"
+        )
     return [found[seed] for seed in sorted(found)]
 
 
@@ -175,8 +186,8 @@ def run_directory(path: str | Path) -> Path:
 def _check_terms(terms: Terms, claim: Claim) -> None:
     """Refuse settings that the claim has no use for, or cannot do without."""
     for name, level in {"alpha": terms.alpha, "delta": terms.delta}.items():
-        if level is not None and not 0 < level <= LARGEST_LEVEL:
-            raise InputError(f"{name}: {level} is not allowed; want a number above 0 and at most {LARGEST_LEVEL}")
+        if level is not None and not LEAST_LEVEL <= level <= LARGEST_LEVEL:
+            raise InputError(f"{name}: {level} is not allowed; want a number from {LEAST_LEVEL:g} to {LARGEST_LEVEL}")
     if terms.epsilon is not None and not 0 < terms.epsilon < float("inf"):
         raise InputError(f"epsilon: {terms.epsilon} is not allowed; want a number above 0")
     if len(terms.nonce) > LONGEST_NONCE or CONTROL.search(terms.nonce):
@@ -211,6 +222,12 @@ def _check_policies_usable(subjects: Sequence[Subject], predicts: bool) -> None:
         one.run.policy_state(one.seed)
         if one.has_evaluator and one.not_fitted and predicts:
             raise InputError(f"claim: {one.run.path}: {one.not_fitted}")
+
+
+def _world_file(name: str) -> str | None:
+    """SHA-256 of the file that holds a world of a user's own."""
+    file = name.removeprefix("tabular/")
+    return hashes.of_file(Path(file)) if file != name and file.endswith(".npz") else None
 
 
 def _check_effort(protocol: Protocol) -> None:

@@ -1,8 +1,8 @@
 """The protocol of a test: everything that is fixed before the first rollout. Its hash seeds all random numbers of the test.
 
 Whoever has the protocol can make the same rollouts again. Whoever issues it could try out protocols until one is lucky, unless
-it contains a nonce that somebody else chose after the policy was fixed; `evarl verify` therefore makes fresh rollouts of its own
-for a certificate without one.
+it contains a nonce that somebody else chose after all the rest was fixed; `evarl verify` therefore makes fresh rollouts of its
+own for a verifier who did not choose the nonce in this way.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from evarl.errors import InputError
 
 Claim = Literal["J", "C2", "C3", "C4", "C5"]
 
-LARGEST_LEVEL = 0.5
-"""A statement that is more likely false than true is no certificate."""
+LEAST_LEVEL, LARGEST_LEVEL = 1e-9, 0.5
+"""A statement that is more likely false than true is no certificate, and no simulation is more reliable than the former."""
 
 
 def policy_name(seed: int) -> str:
@@ -71,6 +71,8 @@ class Protocol:
     """In a comparison: SHA-256 of the policies in the order in which they are tested."""
     nonce: str = ""
     """Text chosen by somebody other than the issuer, after the policy was fixed; empty if there is none."""
+    world_sha256: str | None = None
+    """Of the file that the world is read from, if it is."""
     two_valued: bool = False
     """Whether every return is either `low` or `high` by the rules of the task; J only."""
 
@@ -89,8 +91,14 @@ class Protocol:
     @property
     def comparison(self) -> str:
         """SHA-256 of the comparison that this test is part of, the same for all its candidates; empty outside of one."""
-        shared = [self.candidates, self.threshold, self.alpha, self.rollouts, self.sequential, self.nonce]
+        test = [self.threshold, self.alpha, self.rollouts, self.sequential, self.nonce]
+        shared = [self.candidates, *test, self.low, self.high, self.two_valued, self.world_sha256]
         return hashes.of_data(shared) if self.candidates else ""
+
+    @property
+    def plan(self) -> str:
+        """SHA-256 of everything but the nonce: what an issuer commits to before a verifier chooses the nonce."""
+        return dataclasses.replace(self, nonce="").hash()
 
     @property
     def error(self) -> float:

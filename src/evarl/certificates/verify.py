@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evarl.certificates import ledger, signing
+from evarl.certificates import hashes, ledger, signing
 from evarl.certificates.certificate import Certificate, joint_confidence, load
 from evarl.certificates.checks import Changes, check, derive_test, file_changes
 from evarl.certificates.conclusions import Conclusion, percent
@@ -27,7 +27,9 @@ class Reliance:
     """What a verifier knows from elsewhere than the certificate."""
 
     nonce: str | None = None
-    """Text that the verifier gave to the issuer after the policy was fixed."""
+    """Text that the verifier chose after the plan was known."""
+    plan: str | None = None
+    """SHA-256 of all of the protocol but the nonce, as `evarl certify --plan` gave it before the nonce was chosen."""
     key: str | Path | None = None
     """PEM file with the issuer's public key."""
     head: str | None = None
@@ -70,13 +72,13 @@ def verify_certificate(
     """Verify a certificate against its run.
 
     Protocol, conclusion, confidence and page are derived again and compared. Then rollouts are made. On the platform of the
-    issuer they are made again and must be equal to the last bit. On any other platform, and wherever the verifier cannot name
-    the nonce that the random numbers follow from, fresh ones are made, and what stands is what both show.
+    issuer they are made again and must be equal to the last bit. On any other platform, and wherever the verifier did not
+    choose the nonce after the plan was known, fresh ones are made, and what stands is what both show.
 
     Args:
         path: the certificate.
         run: its run; by default the one it lies in.
-        reliance: what the verifier knows: nonce, public key, head of the ledger, runs of calibration policies.
+        reliance: what the verifier knows: nonce and plan, public key, head of the ledger, runs of calibration policies.
         rerun: without it nothing is rolled out, and the issuer's numbers are believed.
         key: of the fresh rollouts, in JAX's old style; drawn from the operating system unless given.
         say: told about progress.
@@ -94,15 +96,15 @@ def verify_certificate(
         return found
     keep_compiled_programs()
     test, differing = _derive(protocol, folder, reliance.from_policies)
-    changed |= differing | check(certificate, path, folder)
+    changed |= differing or check(certificate, path, folder)
     if changed or test is None or not rerun:
         return found
     reasons, conclusion = obstacles(certificate), certificate.conclusion
     found.notes.extend(f"bits are not compared: {reason}" for reason in reasons)
     if not reasons:
-        changed |= same_rollouts(certificate, test, say).changed
+        changed |= same_rollouts(certificate, test, say)
         found.made.append("same")
-    if (reasons or reliance.nonce is None) and not changed:
+    if (reasons or reliance.nonce is None or reliance.plan is None) and not changed:
         replay = fresh_rollouts(certificate, test, fresh_key() if key is None else key, say)
         changed |= replay.changed
         conclusion = replay.conclusion
@@ -144,6 +146,10 @@ def _signature_changes(certificate: Certificate, signature: Signature | None, re
 
 def _reliance_changes(protocol: Protocol, run: Path, reliance: Reliance) -> Changes:
     found = {}
+    if reliance.nonce == "":
+        raise InputError("nonce: is empty; want the text that was given to the issuer, or leave it out")
+    if reliance.plan is not None and reliance.plan != protocol.plan:
+        found["plan"] = f"is {protocol.plan:.16}… in the certificate; want {reliance.plan:.16}…"
     if reliance.nonce is not None and reliance.nonce != protocol.nonce:
         found["nonce"] = f"is {protocol.nonce!r:.80} in the certificate; want {reliance.nonce!r:.80}"
     if reliance.head is not None:
@@ -161,6 +167,12 @@ def _notes(certificate: Certificate, path: Path, run: Path) -> list[str]:
     protocol, found = certificate.protocol, []
     if not path.with_suffix(".html").exists():
         found.append("there is no page beside the certificate; only the certificate itself is verified")
+    elif hashes.of_code() != certificate.code:
+        found.append("the figure on the page is not compared, since other code has drawn it; the rest of the page is")
+    if protocol.claim == "C5":
+        found.append(
+            "C5 takes for granted that all policies and evaluators are results of the training that is configured"
+        )
     try:
         tests = ledger.all_tests(ledger.read(run), protocol)
     except EvarlError:  # reported by the checks

@@ -64,6 +64,8 @@ class Certify(OpensRuns):
     bound."""
     from_policies: tuple[str, ...] = ()
     """For C5: runs that were trained in the same way, whose final policies it is learnt from."""
+    plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Test nothing: print the SHA-256 of what would be tested, for a verifier who then chooses a nonce."""
     test: Annotated[Effort, tyro.conf.arg(name="")] = Effort()
 
 
@@ -74,17 +76,22 @@ def run(arguments: list[str]) -> int:
         raise InputError("from-policies: is missing; C5 wants runs whose policies it can learn from")
 
     from evarl.certificates.conclusions import percent
-    from evarl.certificates.issue import issue_certificate  # imports JAX
+    from evarl.certificates.issue import issue_certificate, planned  # imports JAX
 
+    asked = terms(
+        command.test,
+        claim=command.claim,
+        delta=command.delta,
+        epsilon=command.epsilon,
+        two_valued=command.two_valued,
+    )
+    if command.plan:
+        plan = planned(command.run, asked, command.seed, command.from_policies).protocol.plan
+        print(json.dumps({"plan": plan}) if command.test.json else f"plan: {plan}")
+        return 0
     issued = issue_certificate(
         command.run,
-        terms(
-            command.test,
-            claim=command.claim,
-            delta=command.delta,
-            epsilon=command.epsilon,
-            two_valued=command.two_valued,
-        ),
+        asked,
         seed=command.seed,
         from_policies=command.from_policies,
         again=command.test.again,

@@ -20,7 +20,7 @@ class Verify(OpensRuns):
     was edited so that its checksum does not fit.
 
     Everything that can be derived is derived again. Then its rollouts are made again, to the last bit on the platform that
-    issued it; and on other platforms, or without a --nonce of yours, fresh ones are made, so that it does not matter how the
+    issued it; and on other platforms, or without --nonce and --plan, fresh ones are made, so that it does not matter how the
     issuer chose random numbers.
     """
 
@@ -29,7 +29,9 @@ class Verify(OpensRuns):
     run: str | None = None
     """Directory of the run it is for, if it does not lie in that run's folder certificates."""
     nonce: str | None = None
-    """The nonce that you gave to the issuer; with it no fresh rollouts are needed where bits can be compared."""
+    """The nonce that you gave to the issuer; with --plan no fresh rollouts are needed where bits can be compared."""
+    plan: str | None = None
+    """The plan (`evarl certify --plan`) that you had from the issuer before you chose the nonce."""
     key: str | None = None
     """PEM file with the issuer's public key; without it nobody's signature is required."""
     head: str | None = None
@@ -48,7 +50,7 @@ def run(arguments: list[str]) -> int:
 
     from evarl.certificates.verify import Reliance, verify_certificate  # imports JAX
 
-    reliance = Reliance(command.nonce, command.key, command.head, command.from_policies)
+    reliance = Reliance(command.nonce, command.plan, command.key, command.head, command.from_policies)
     found = verify_certificate(command.certificate, command.run, reliance, rerun=not command.files_only)
     if command.json:
         print(json.dumps(_record(found)))
