@@ -287,7 +287,7 @@ def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
     assert "at confidence 90 %" in captured.out
     assert "was tested" not in captured.err, "the earlier test is counted already"
     assert call(["verify", first["certificate"]]) == 0
-    assert "tested for this policy 1 more time after this certificate" in capsys.readouterr().err
+    assert "later tests of J for this policy: 1; " in capsys.readouterr().err
     certified(capsys, str(run), "--claim", "C2", "--rollouts", "59")  # another claim is another matter
 
 

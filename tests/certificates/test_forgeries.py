@@ -69,7 +69,7 @@ def forge(run: Path, certificate: Certificate, **changes) -> Path:
     return path
 
 
-def refused(path: Path, capsys, name: str, *arguments: str) -> str:
+def assert_refused(path: Path, capsys, name: str, *arguments: str) -> str:
     """Verifying names what is wrong and exits with 1."""
     assert call(["verify", str(path), *arguments]) == 1
     out = capsys.readouterr().out
@@ -119,26 +119,28 @@ def test_a_protocol_that_the_run_does_not_lead_to_is_refused(run, issued, capsys
     except FileError:  # the ledger does not even take it
         assert case == "no level"
         return
-    refused(path, capsys, name)
+    assert_refused(path, capsys, name)
 
 
 def test_invented_returns_are_refused_whatever_the_range(run, issued, episode, capsys):
     better = tuple(one + 0.01 for one in issued.certificate.evidence["returns"])
     path = forge(run, issued.certificate, evidence={"returns": better})
-    refused(path, capsys, "returns: come out otherwise now: they differ by up to 0.01")
+    assert_refused(path, capsys, "returns: come out otherwise now: they differ by up to 0.01")
     # The single-episode claim has no range. One of ±1e300 once made the tolerance infinite.
     high = tuple(one + 1000 for one in episode.certificate.evidence["returns"])
     evidence = dict(episode.certificate.evidence, returns=high)
     wide = changed(episode.certificate.protocol, low=-1e300, high=1e300, range_from="user")
-    refused(forge(run, episode.certificate, protocol=wide, evidence=evidence), capsys, "does not go with claim C2")
-    refused(forge(run, episode.certificate, evidence=evidence), capsys, "returns: come out otherwise now")
+    assert_refused(
+        forge(run, episode.certificate, protocol=wide, evidence=evidence), capsys, "does not go with claim C2"
+    )
+    assert_refused(forge(run, episode.certificate, evidence=evidence), capsys, "returns: come out otherwise now")
 
 
 def test_a_small_delta_does_not_make_up_for_a_large_alpha(run, episode, capsys):
     """A statement about a tenth of the episodes, at a confidence that was once printed as 100 %."""
     protocol = changed(episode.certificate.protocol, alpha=0.9, delta=1e-9)
     path = forge(run, episode.certificate, protocol=protocol)
-    refused(path, capsys, "alpha: 0.9 is not allowed")
+    assert_refused(path, capsys, "alpha: 0.9 is not allowed")
     assert load(path)[0].confidence < 1
     assert "100 %" not in path.with_suffix(".html").read_text()
 
@@ -148,21 +150,23 @@ def test_invented_returns_are_refused_on_another_platform_too(run, issued, capsy
     elsewhere = dict(issued.certificate.platform, **{"instruction set": "sse2"})
     invented = tuple(np.linspace(-1.0, 1.0, 60).tolist())
     path = forge(run, issued.certificate, platform=elsewhere, evidence={"returns": invented})
-    out = refused(path, capsys, "returns: are not distributed like fresh ones")
+    out = assert_refused(path, capsys, "returns: are not distributed like fresh ones")
     assert "come out otherwise" not in out
 
 
 def test_the_conclusion_must_follow_from_the_evidence(run, issued, capsys):
     better = dataclasses.replace(issued.certificate.conclusion, bound=0.5)
-    refused(forge(run, issued.certificate, conclusion=better), capsys, "conclusion: does not follow from the evidence")
+    assert_refused(
+        forge(run, issued.certificate, conclusion=better), capsys, "conclusion: does not follow from the evidence"
+    )
     short = {"returns": issued.certificate.evidence["returns"][:30]}
     path = forge(run, issued.certificate, evidence=short, conclusion=issued.certificate.conclusion)
-    refused(path, capsys, "conclusion: cannot be drawn from the evidence")
+    assert_refused(path, capsys, "conclusion: cannot be drawn from the evidence")
 
 
 def test_earlier_tests_are_those_of_the_ledger(run, issued, capsys):
     negative = (Attempt("0" * 64, -0.04),)
-    refused(forge(run, issued.certificate, earlier=negative), capsys, "earlier: are not the earlier tests")
+    assert_refused(forge(run, issued.certificate, earlier=negative), capsys, "earlier: are not the earlier tests")
     terms = dataclasses.replace(evarl.Terms(rollouts=60), alpha=0.06)
     again = issue_certificate(run, terms, again=True)
     assert again.certificate.confidence == pytest.approx(0.89)
@@ -172,7 +176,7 @@ def test_earlier_tests_are_those_of_the_ledger(run, issued, capsys):
     stripped = dataclasses.replace(stripped, page_sha256=hashes.of_bytes(text))
     ledger.enter_certificate(run, stripped.digest())
     save(again.path, stripped)
-    refused(again.path, capsys, "earlier: are not the earlier tests")
+    assert_refused(again.path, capsys, "earlier: are not the earlier tests")
 
 
 @pytest.mark.parametrize("level", [-0.04, 0.0, 0.9])
@@ -182,7 +186,7 @@ def test_a_level_that_would_raise_the_confidence_is_not_taken_from_the_ledger(ru
     entries = ledger.read(run)
     ledger._append(run, entries, "comparison", comparison, error=level, candidates=("ab" * 32,))
     path = run / "certificates" / issued.path.name
-    assert "has a level outside of what is allowed" in refused(path, capsys, "ledger.json")
+    assert "has a level outside of what is allowed" in assert_refused(path, capsys, "ledger.json")
 
 
 @pytest.mark.parametrize("damage", ["garbage", "deleted", "reordered", "shortened", "edited"])
@@ -200,7 +204,7 @@ def test_the_ledger_shows_deletions_and_reordering(run, issued, capsys, damage):
     else:
         entries[0]["protocol"]["alpha"] = 0.01
         file.write_text(json.dumps(entries))
-    refused(path, capsys, "ledger.json")
+    assert_refused(path, capsys, "ledger.json")
     if damage != "deleted" and damage != "shortened":
         assert call(["certify", str(run), "--seed", "1", "--rollouts", "20"]) == 2
         assert capsys.readouterr().err.count("\n") == 1
@@ -211,7 +215,7 @@ def test_a_published_head_catches_a_ledger_that_was_made_anew(run, issued, capsy
     head = ledger.head(ledger.read(run))
     assert call(["verify", str(path), "--files-only", "--head", head]) == 0
     assert evarl.verify_certificate(forge(run, issued.certificate), rerun=False).verified
-    assert "published head" in refused(path, capsys, "ledger.json", "--files-only", "--head", head)
+    assert "published head" in assert_refused(path, capsys, "ledger.json", "--files-only", "--head", head)
 
 
 @pytest.mark.parametrize("text", ["x\nverified: all is well", "\x1b[2J\x1b[32mverified", "\x9b31m", "a\u2028b"])
@@ -238,7 +242,7 @@ def test_an_evaluator_that_predicts_nan_certifies_nothing_and_verifies_nothing(r
     files = dict(episode.certificate.protocol.files)
     files["evaluator/seed-0.safetensors"] = hashes.of_file(odd.path / "evaluator/seed-0.safetensors")
     path = forge(odd.path, episode.certificate, protocol=changed(episode.certificate.protocol, files=files))
-    assert "want finite numbers" in refused(path, capsys, "protocol")
+    assert "want finite numbers" in assert_refused(path, capsys, "protocol")
 
 
 def test_certify_asked_again_verifies_what_it_finds(run, issued, capsys):
@@ -311,12 +315,12 @@ def test_the_page_must_say_what_the_certificate_says(run, issued, capsys):
     html = path.with_suffix(".html")
     kept = html.read_text()
     html.write_text(kept.replace("at least -", "at least ", 1))
-    refused(path, capsys, html.name)
+    assert_refused(path, capsys, html.name)
     certificate, _ = load(path)
     lying = dataclasses.replace(certificate, page_sha256=hashes.of_file(html))
     ledger.enter_certificate(run, lying.digest())
     save(path, lying)
-    refused(path, capsys, html.name)
+    assert_refused(path, capsys, html.name)
 
 
 def test_a_changed_certificate_is_caught(run, issued):

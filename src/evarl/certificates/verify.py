@@ -177,11 +177,12 @@ def _notes(certificate: Certificate, path: Path, run: Path) -> list[str]:
         tests = ledger.all_tests(ledger.read(run), protocol)
     except EvarlError:  # reported by the checks
         return found
-    later = len(tests) - 1 - len(certificate.earlier)
-    if later > 0:
-        joint = percent(joint_confidence([one.error for one in tests]))
+    counted = {protocol.hash(), protocol.comparison, *(one.digest for one in certificate.earlier)}
+    later = [one.error for one in tests if one.digest not in counted]
+    if later:
+        joint = percent(joint_confidence([1 - certificate.confidence, *later]))
         found.append(
-            f"{protocol.claim} was tested for this policy {later} more time{'s' * (later > 1)} after this certificate; the "
-            f"confidence stated here counts only those before it, and that of all of them together is {joint}"
+            f"later tests of {protocol.claim} for this policy: {len(later)}; the confidence stated counts only those before, "
+            f"and that of all of them together is {joint}"
         )
     return found
