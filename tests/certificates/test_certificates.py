@@ -344,10 +344,10 @@ def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_pat
     run = evarl.train(config, out=tmp_path / "run", quiet=True)
     assert call(["certify", str(run.path)]) == 2
     assert "range: gymnasium/CartPole-v1 does not know what returns are possible" in capsys.readouterr().err
-    found = certified(capsys, str(run.path), "--range", "0", "100", "--rollouts", "40")
+    found = certified(capsys, str(run.path), "--range", "0", "100", "--rollouts", "16")
     evidence = {name: np.asarray(column) for name, column in load(Path(found["certificate"])).evidence.items()}
     assert set(evidence) == {"returns", "values", "fresh"}
-    assert len(np.unique(evidence["fresh"])) > 30, "drawn anew for each rollout"
+    assert len(np.unique(evidence["fresh"])) > 12, "drawn anew for each rollout"
     columns = evidence["returns"], evidence["values"], evidence["fresh"][:, None]
     assert found["bound"] == certify.mixture_lower_bound(*columns, 0.0, 100.0)
     assert 0 <= found["bound"] < evidence["returns"].mean() <= 20

@@ -281,7 +281,9 @@ def percent(share: float) -> str:
     >>> percent(0.95), percent(0.9), percent(0.949999), percent(1 - 1e-9), percent(1.0)
     ('95 %', '90 %', '94.99 %', '99.9999999 %', '100 %')
     """
-    digits = 2 if share >= 1 else max(2, ceil(-log10(1 - share) - 1e-6) - 2)
+    if not 0 <= share <= 1:
+        raise InputError(f"share: {share:g} is not allowed; want a number from 0 to 1")
+    digits = 2 if share == 1 else max(2, ceil(-log10(1 - share) - 1e-6) - 2)
     scale = 10**digits
     return f"{floor(100 * share * scale + 1e-3) / scale:.{digits}f}".rstrip("0").rstrip(".") + " %"
 

@@ -78,16 +78,19 @@ def make_protocol(
         raise InputError(f"claim: {claim} is about an evaluator, and {subject.run.path} has none; train with --beta")
     _check_policies_usable([subject, *calibration], predicts=claim != "J")
     world = subject.world
-    settings: dict[str, Any] = {"low": None, "high": None, "range_from": None}
-    if claim != "C2":
-        (low, high), source = return_range(subject, terms)
-        settings = {"low": low, "high": high, "range_from": source}
     name, asked, default = (
         ("budget", terms.budget, BUDGET) if terms.sequential else ("rollouts", terms.rollouts, ROLLOUTS)
     )
     rollouts = default if asked is None else asked
     if not 1 <= rollouts <= MOST_ROLLOUTS:
         raise InputError(f"{name}: {rollouts} is not allowed; want 1 to {MOST_ROLLOUTS:,}, since each is kept")
+    batch = min(SEQUENTIAL_BATCH if terms.sequential else BATCH, rollouts)
+    turns = float(world.horizon) * -(-rollouts // batch) * max(1, len(calibration))
+    check_time("horizon × rollouts", f"{world.horizon} × {rollouts}", turns, "the test")
+    settings: dict[str, Any] = {"low": None, "high": None, "range_from": None}
+    if claim != "C2":
+        (low, high), source = return_range(subject, terms)
+        settings = {"low": low, "high": high, "range_from": source}
     if claim == "C2":
         settings["delta"] = terms.alpha if terms.delta is None else terms.delta
         certify.order_index(rollouts, terms.alpha, settings["delta"])
@@ -107,15 +110,13 @@ def make_protocol(
         sequential=terms.sequential,
         threshold=terms.threshold,
         epsilon=terms.epsilon,
-        batch=min(SEQUENTIAL_BATCH if terms.sequential else BATCH, rollouts),
+        batch=batch,
         candidates=candidates,
         nonce=terms.nonce,
         two_valued=terms.two_valued,
         world_sha256=_world_file(world.name),
         **settings,
     )
-    turns = float(world.horizon) * -(-rollouts // protocol.batch) * max(1, len(calibration))
-    check_time("horizon × rollouts", f"{world.horizon} × {rollouts}", turns, "the test")
     _check_effort(protocol)
     return protocol
 
