@@ -7,6 +7,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -248,3 +249,10 @@ def test_a_bound_above_all_possible_returns_is_refused():
     evidence = {"bounds": [0.5] * 24, "predictions": [0.1] * 24, "prediction": [0.9]}
     with pytest.raises(InputError, match="this evaluator is not like those of the calibration policies"):
         conclude(protocol, evidence)
+
+
+def test_a_setting_that_changes_the_numbers_is_refused_by_name(run, capsys):
+    path = issue_certificate(run, Terms(rollouts=20)).path
+    with jax.enable_x64(True):
+        assert call(["verify", str(path)]) == 2
+    assert "jax_enable_x64: is on" in capsys.readouterr().err

@@ -114,6 +114,8 @@ def _examination(run: Run) -> tuple[Take, Callable]:
 
 def open_subject(run: Run | str | Path, seed: int | None) -> Subject:
     """A seed of a run, by default its first."""
+    if jax.config.read("jax_enable_x64"):
+        raise InputError("jax_enable_x64: is on, and policies are kept and tested in 32 bits; unset JAX_ENABLE_X64")
     run = run if isinstance(run, Run) else Run.load(run)
     if seed is not None and seed not in run.seeds:
         raise InputError(f"seed: {seed} is not one of this run's seeds {run.seeds[0]} to {run.seeds[-1]}")
