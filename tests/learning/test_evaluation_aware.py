@@ -132,8 +132,9 @@ KILLED += ["--queries", "start", "--horizon", "12"]
 EVALUATORS = ("evaluator/seed-0.safetensors", "evaluator/seed-1.safetensors", "assessment.safetensors")
 
 
-def test_killed_twice_and_resumed_is_bit_identical(tmp_path):
-    assert_kills_change_nothing(tmp_path, 2, *KILLED, files=(*RESULTS, *EVALUATORS))
+def test_killed_and_resumed_is_bit_identical(tmp_path):
+    """Once; `make kill-test` kills a hundred times."""
+    assert_kills_change_nothing(tmp_path, 1, *KILLED, files=(*RESULTS, *EVALUATORS))
 
 
 @pytest.fixture(scope="module")
