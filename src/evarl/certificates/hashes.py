@@ -1,5 +1,6 @@
 """What names a file, a piece of plain data, and the code that runs. No JAX."""
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -55,8 +56,9 @@ class Code:
     """Of Python and of the packages that numbers depend on."""
 
 
+@functools.cache
 def of_code() -> Code:
-    """The source of this package, and what it stands on."""
+    """The source of this package, and what it stands on; read once, as it was when this process began to certify."""
     package = Path(evarl.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

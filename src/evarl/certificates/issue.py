@@ -17,7 +17,7 @@ from evarl.certificates.planning import Terms, calibration_of, make_protocol, ru
 from evarl.certificates.platform import platform_here
 from evarl.certificates.protocol import Protocol
 from evarl.certificates.replay import obstacles, same_rollouts
-from evarl.certificates.signing import Signature, load_private_key, sign
+from evarl.certificates.signing import load_private_key, sign
 from evarl.certificates.subject import Subject, open_subject
 from evarl.errors import FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
@@ -93,7 +93,7 @@ def fulfil(test: PolicyTest, again: bool, sign_with: str | Path | None, say: Say
     if sign_with is not None:
         load_private_key(Path(sign_with))  # refused now rather than after the rollouts
     if path.exists():
-        certificate, _ = _standing(path, protocol, test.subject, test.calibration, say)
+        certificate = _standing(path, protocol, test.subject, test.calibration, say)
         if sign_with is not None:
             save(path, certificate, sign(certificate.digest(), Path(sign_with)))
         return Issued(certificate, path, certificate.conclusion.outcome, "issued before")
@@ -147,7 +147,7 @@ def answered(subject: Subject, protocol: Protocol, say: Say) -> Issued | None:
         outcome = implied(certificate.conclusion, other, protocol.threshold)
         if outcome is None or certificate.confidence < 1 - protocol.alpha or obstacles(certificate):
             continue
-        return Issued(_standing(path, other, subject, (), say)[0], path, outcome, "answers another threshold")
+        return Issued(_standing(path, other, subject, (), say), path, outcome, "answers another threshold")
     return None
 
 
@@ -161,9 +161,9 @@ def implied(conclusion: Conclusion, protocol: Protocol, threshold: float) -> Out
 
 def _standing(
     path: Path, protocol: Protocol, subject: Subject, calibration: Sequence[Subject], say: Say
-) -> tuple[Certificate, Signature | None]:
+) -> Certificate:
     """A certificate that was issued before, after verifying it: files can be edited."""
-    certificate, signature = load(path)
+    certificate, _ = load(path)
     test, changed = derive_test(protocol, subject, calibration)
     if certificate.protocol_sha256 != protocol.hash():
         changed["protocol"] = "is that of another test"
@@ -179,4 +179,4 @@ def _standing(
         raise FileError(
             f"{path}: is not handed on; {name}: {what}. See evarl verify; if you move it away, the same command tests again"
         )
-    return certificate, signature
+    return certificate
