@@ -33,7 +33,7 @@ RESULTS := $(RUN)/evarl reproduce --out results/reproduce
 results: setup
 	for result in tabular mismatch; do $(RESULTS) $$result --scale paper || exit 1; done
 	for result in tradeoff ope-on-eva pipelines continuous curves scenarios; do $(RESULTS) $$result || exit 1; done
-	$(RUN)/python -m evarl.reproduce.readme
+	$(RUN)/python -m evarl.studies.readme
 
 test: setup
 	$(RUN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
@@ -41,7 +41,7 @@ test: setup
 # The numerical tests as on another processor, so that no tolerance is that of one machine: OpenBLAS with the kernel of the
 # Pentium 4, NumPy without AVX, and XLA, whose unoptimised programs in `make test` neither fuse nor vectorise, with AVX2 and
 # fused multiply-adds. Instruction sets are only lowered, so that any processor can do it.
-NUMERICAL := tests/known_answers tests/theory tests/certify tests/stats tests/ope
+NUMERICAL := tests/known_answers tests/theory tests/bounds tests/stats tests/ope
 ifeq ($(shell uname -m),x86_64)
 LOWERED := OPENBLAS_CORETYPE=Prescott NPY_DISABLE_CPU_FEATURES='X86_V3 X86_V4 AVX512_ICL AVX512_SPR' \
 	XLA_FLAGS='--xla_backend_optimization_level=1 --xla_cpu_max_isa=AVX2'
@@ -80,7 +80,7 @@ bench-scaling: setup
 bench-page: setup
 	$(RUN)/python -m benchmarks.page
 
-# How often each claim of evarl.certify is true, into docs/certification.md.
+# How often each claim of evarl.bounds is true, into docs/certification.md.
 coverage: setup
 	$(RUN)/python -m benchmarks.coverage $(ARGS)
 

@@ -13,10 +13,10 @@ import tyro
 
 import evarl
 from benchmarks.coverage import PAGE
-from evarl import certify
+from evarl import bounds
 from evarl.certificates.issue import issue_certificate
-from evarl.experiments.tables import fill_page
 from evarl.storage.files import write_bytes
+from evarl.studies.experiment_tables import fill_page
 from evarl.truth.exact import policy_values, reachable_mdp
 from evarl.worlds.world import HostWorld
 
@@ -57,39 +57,39 @@ def main(seeds: int = 100, updates: int = 100, out: Path = Path("runs/certificat
     record = {"seeds": seeds, "updates": updates, "true J": truth.tolist()}
     for rollouts in (50, 200, 1000):
         terms = evarl.Terms(alpha=ALPHA, rollouts=rollouts)
-        bounds = []
+        lower = []
         for seed in run.seeds:
             bound = issue_certificate(run.path, terms, seed=seed, again=True).certificate.conclusion.bound
             assert bound is not None
-            bounds.append(bound)
+            lower.append(bound)
             print(
-                f"J, {rollouts} rollouts, seed {seed}: at least {bound:.3f}, truly {truth[len(bounds) - 1]:.3f}",
+                f"J, {rollouts} rollouts, seed {seed}: at least {bound:.3f}, truly {truth[len(lower) - 1]:.3f}",
                 flush=True,
             )
-        lines.append(_line("J", rollouts, np.array(bounds), truth))
+        lines.append(_line("J", rollouts, np.array(lower), truth))
         record[f"bounds from {rollouts} rollouts"] = bounds
     others = train(out.with_name(f"{out.name}-others"), OTHERS, updates, first=seeds)
-    bounds = []
+    lower = []
     for seed in run.seeds[:OTHERS]:
         terms = evarl.Terms(alpha=ALPHA, rollouts=200)
         found = issue_certificate(run.path, terms, seed=seed, from_policies=[others.path]).certificate
         assert found.conclusion.bound is not None
-        bounds.append(found.conclusion.bound)
-        print(f"C5, seed {seed}: at least {bounds[-1]:.3f}, truly {truth[len(bounds) - 1]:.3f}", flush=True)
+        lower.append(found.conclusion.bound)
+        print(f"C5, seed {seed}: at least {lower[-1]:.3f}, truly {truth[len(lower) - 1]:.3f}", flush=True)
     # A predictor that says the same of every policy: what the assessment has to do better than.
     kept = found.evidence["bounds"]
-    constant = certify.conformal_bound(kept, np.zeros(len(kept)), ALPHA, found.protocol.value_error).margin
-    lines.append(_line(f"C5, from {OTHERS} other policies", 0, np.array(bounds), truth[:OTHERS]))
+    constant = bounds.conformal_bound(kept, np.zeros(len(kept)), ALPHA, found.protocol.value_error).margin
+    lines.append(_line(f"C5, from {OTHERS} other policies", 0, np.array(lower), truth[:OTHERS]))
     lines.append(_line("the same, without an evaluator", 0, np.full(OTHERS, constant), truth[:OTHERS]))
-    kept_bounds = {"C5": bounds, "C5 without an evaluator": constant}
+    kept_bounds = {"C5": lower, "C5 without an evaluator": constant}
     write_bytes(RESULTS, (json.dumps(record | kept_bounds) + "\n").encode())
     text = f"{seeds} policies after {updates} updates, true J from {truth.min():.2f} to {truth.max():.2f}; at α = {ALPHA:g}.\n\n"
     fill_page(page, {"certificates": text + "\n".join(lines)})
     print("\n".join(lines))
 
 
-def _line(claim: str, rollouts: int, bounds: np.ndarray, truth: np.ndarray) -> str:
-    gap = truth - bounds
+def _line(claim: str, rollouts: int, lower: np.ndarray, truth: np.ndarray) -> str:
+    gap = truth - lower
     return f"| {claim} | {rollouts or '—'} | {len(truth)} | {int((gap < 0).sum())} | {gap.mean():.2f} |"
 
 

@@ -1,4 +1,4 @@
-"""`make coverage`: how often each claim of `evarl.certify` is true, and by how much it falls short of the truth, by simulation.
+"""`make coverage`: how often each claim of `evarl.bounds` is true, and by how much it falls short of the truth, by simulation.
 
 Start states s are uniform in [0, 1], V(s) is known, and returns lie in the range [0, 1]:
 
@@ -16,9 +16,9 @@ import numpy as np
 import tyro
 
 from benchmarks import tightness
-from evarl import certify
+from evarl import bounds
 from evarl.errors import InputError
-from evarl.experiments.tables import fill_page
+from evarl.studies.experiment_tables import fill_page
 
 PAGE = Path(__file__).parents[1] / "docs" / "certification.md"
 SIZES = (20, 50, 200)
@@ -97,19 +97,19 @@ class Found:
 
 
 METHODS: dict[str, Callable[[Population, np.random.Generator, np.ndarray, np.ndarray], float]] = {
-    "betting": lambda p, rng, s, g: certify.betting_lower_bound(g, 0, 1, ALPHA),
-    "betting, any time": lambda p, rng, s, g: certify.betting_lower_bound(g, 0, 1, ALPHA, sequential=True),
+    "betting": lambda p, rng, s, g: bounds.betting_lower_bound(g, 0, 1, ALPHA),
+    "betting, any time": lambda p, rng, s, g: bounds.betting_lower_bound(g, 0, 1, ALPHA, sequential=True),
     "mixture, good V̂": lambda p, rng, s, g: _mixture(p.value, rng, s, g),
     "mixture, useless V̂": lambda p, rng, s, g: _mixture(lambda s: 1000 * s % 1, rng, s, g),
-    "Hoeffding": lambda p, rng, s, g: certify.hoeffding_lower_bound(g, 0, 1, ALPHA),
-    "Bernstein": lambda p, rng, s, g: certify.bernstein_lower_bound(g, 0, 1, ALPHA),
-    "Student t (invalid)": lambda p, rng, s, g: certify.student_t_lower_estimate(g, ALPHA),
+    "Hoeffding": lambda p, rng, s, g: bounds.hoeffding_lower_bound(g, 0, 1, ALPHA),
+    "Bernstein": lambda p, rng, s, g: bounds.bernstein_lower_bound(g, 0, 1, ALPHA),
+    "Student t (invalid)": lambda p, rng, s, g: bounds.student_t_lower_estimate(g, ALPHA),
 }
 
 
 def _mixture(evaluator: Function, rng: np.random.Generator, s: np.ndarray, g: np.ndarray) -> float:
     fresh = evaluator(rng.random((len(s), FRESH)))
-    return certify.mixture_lower_bound(g, evaluator(s), fresh, 0, 1, ALPHA)
+    return bounds.mixture_lower_bound(g, evaluator(s), fresh, 0, 1, ALPHA)
 
 
 def mean_bounds(
@@ -117,12 +117,12 @@ def mean_bounds(
 ) -> list[Found]:
     """C1: J ≥ ℓ by each method, on the same returns."""
     rng = np.random.default_rng([1, n])
-    bounds = np.empty((len(methods), repetitions))
+    lower = np.empty((len(methods), repetitions))
     for i in range(repetitions):
         s = rng.random(n)
         g = population.sample(rng, s)
-        bounds[:, i] = [METHODS[method](population, rng, s, g) for method in methods]
-    return [Found(row <= population.mean, population.mean - row) for row in bounds]
+        lower[:, i] = [METHODS[method](population, rng, s, g) for method in methods]
+    return [Found(row <= population.mean, population.mean - row) for row in lower]
 
 
 def sequential_decisions(population: Population, n: int, repetitions: int) -> list[Found]:
@@ -131,8 +131,8 @@ def sequential_decisions(population: Population, n: int, repetitions: int) -> li
     peaks = np.empty((2, repetitions))
     for i in range(repetitions):
         g, j = population.sample(rng, rng.random(n)), population.mean
-        peaks[0, i] = certify.e_process(g, j, 0, 1, ALPHA, sequential=True).max()
-        peaks[1, i] = certify.e_process(1 - g, 1 - j, 0, 1, ALPHA, sequential=True).max()
+        peaks[0, i] = bounds.e_process(g, j, 0, 1, ALPHA, sequential=True).max()
+        peaks[1, i] = bounds.e_process(1 - g, 1 - j, 0, 1, ALPHA, sequential=True).max()
     return [Found(row < 1 / ALPHA, np.zeros(repetitions)) for row in peaks]
 
 
@@ -143,8 +143,8 @@ def candidates(population: Population, n: int, repetitions: int) -> Found:
     covered = np.empty(repetitions, bool)
     for i in range(repetitions):
         g = population.sample(rng, rng.random((5, n)))
-        peaks = [certify.e_process(g[k], t, 0, 1, ALPHA).max() for k, t in enumerate(thresholds)]
-        covered[i] = len(certify.fixed_sequence([5.0, 4.0, 3.0, 2.0, 1.0], np.array(peaks) >= 1 / ALPHA)) <= 2
+        peaks = [bounds.e_process(g[k], t, 0, 1, ALPHA).max() for k, t in enumerate(thresholds)]
+        covered[i] = len(bounds.fixed_sequence([5.0, 4.0, 3.0, 2.0, 1.0], np.array(peaks) >= 1 / ALPHA)) <= 2
     return Found(covered, np.zeros(repetitions))
 
 
@@ -164,7 +164,7 @@ def episodes(population: Population, n: int, repetitions: int, alpha: float, del
     margins = np.empty(repetitions)
     for i in range(repetitions):
         s = rng.random(n)
-        margins[i] = certify.order_bound(population.sample(rng, s), population.rough(s), alpha, delta).margin
+        margins[i] = bounds.order_bound(population.sample(rng, s), population.rough(s), alpha, delta).margin
     below = np.searchsorted(residuals, margins) / TESTED
     return Found(below <= alpha, population.mean - predictions.mean() - margins)
 
@@ -176,7 +176,7 @@ def risks(population: Population, n: int, repetitions: int) -> Found:
     margins = np.empty(repetitions)
     for i in range(repetitions):
         s = rng.random(n)
-        found = certify.risk_control(population.sample(rng, s), population.rough(s), 0, 1, EPSILON, ALPHA)
+        found = bounds.risk_control(population.sample(rng, s), population.rough(s), 0, 1, EPSILON, ALPHA)
         margins[i] = found.margin
     # λ come from a grid; each is looked up once.
     unique, which = np.unique(margins, return_inverse=True)
@@ -189,16 +189,16 @@ def errors(population: Population, n: int, repetitions: int) -> Found:
     rng = np.random.default_rng([6, n])
     s = (np.arange(TESTED) + 0.5) / TESTED
     true = np.sqrt(np.mean((population.value(s) - population.rough(s)) ** 2))
-    bounds = np.empty(repetitions)
+    upper = np.empty(repetitions)
     for i in range(repetitions):
         s = rng.random(n)
         twice = population.sample(rng, s), population.sample(rng, s)
-        bounds[i] = certify.rmse_upper_bound(*twice, population.rough(s), 0, 1, ALPHA)
-    return Found(true <= bounds, bounds - true)
+        upper[i] = bounds.rmse_upper_bound(*twice, population.rough(s), 0, 1, ALPHA)
+    return Found(true <= upper, upper - true)
 
 
 @cache
-def _policies(population: Population, bounds: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _policies(population: Population, lower: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """True values, predictions, and what is known of the values, of policies to draw from.
 
     A policy is a start state of the population, and J_p − Ĵ_p the noise of a return from there.
@@ -207,23 +207,23 @@ def _policies(population: Population, bounds: bool) -> tuple[np.ndarray, np.ndar
     pool = rng.random(4000)
     values = population.value(pool)
     predictions = values - (population.sample(rng, pool) - population.mean)
-    if not bounds:
+    if not lower:
         return values, predictions, values
     returns = population.sample(rng, np.repeat(pool[:, None], 20, axis=1))
-    return values, predictions, np.array([certify.betting_lower_bound(row, 0, 1, VALUE_ERROR) for row in returns])
+    return values, predictions, np.array([bounds.betting_lower_bound(row, 0, 1, VALUE_ERROR) for row in returns])
 
 
-def new_policies(population: Population, m: int, repetitions: int, bounds: bool) -> Found:
+def new_policies(population: Population, m: int, repetitions: int, lower: bool) -> Found:
     """C5: J_new ≥ Ĵ(Ξ_new) + q from m policies whose J is known, or bounded from 20 returns; the gap is J_new less that."""
-    cost = VALUE_ERROR if bounds else 0.0
-    certify.conformal_index(m, ALPHA, cost)  # refuse before anything is drawn
-    values, predictions, known = _policies(population, bounds)
+    cost = VALUE_ERROR if lower else 0.0
+    bounds.conformal_index(m, ALPHA, cost)  # refuse before anything is drawn
+    values, predictions, known = _policies(population, lower)
     rng = np.random.default_rng([7, m])
     gaps = np.empty(repetitions)
     for i in range(repetitions):
         chosen = rng.choice(len(values), m + 1, replace=False)
         old, new = chosen[:-1], chosen[-1]
-        gaps[i] = values[new] - certify.conformal_bound(known[old], predictions[old], ALPHA, cost).at(predictions[new])
+        gaps[i] = values[new] - bounds.conformal_bound(known[old], predictions[old], ALPHA, cost).at(predictions[new])
     return Found(gaps >= 0, gaps)
 
 

@@ -34,17 +34,17 @@ from evarl.certificates import ledger
 from evarl.certificates.certificate import Attempt, Certificate, load, save
 from evarl.certificates.protocol import Calibration
 from evarl.errors import FileError
-from evarl.experiments.tables import read_results
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.ope.dataset import LoggedData
-from evarl.reproduce.jobs import Job, Store
-from evarl.reproduce.readme import verdict_table
-from evarl.reproduce.results import NAMES
 from evarl.runs.assessments import load_assessment, load_evaluator, save_assessment
 from evarl.runs.checkpoints import load_newest
 from evarl.runs.directory import open_run
 from evarl.runs.run import Run
 from evarl.storage.plain import seal
+from evarl.studies.experiment_tables import read_results
+from evarl.studies.jobs import Job, Store
+from evarl.studies.readme import verdict_table
+from evarl.studies.results import NAMES
 from evarl.worlds import HostWorld, make_world, tabular
 
 JOB = Job("job", "none")

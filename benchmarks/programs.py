@@ -13,9 +13,9 @@ from evarl.agents.distributions import action_size, world_action
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, CompiledEngine, planned_bytes
 from evarl.learning.learner import Learner, make_learner
-from evarl.rollouts.collect import WorldStates, begin, collect
 from evarl.runs.assessments import build_assessment
 from evarl.runs.groups import engines
+from evarl.simulation.collect import WorldStates, begin, collect
 from evarl.worlds.registry import make_world
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import Key, World, select

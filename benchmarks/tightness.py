@@ -1,4 +1,4 @@
-"""How much tighter the bets of `evarl.certify` are than plain ones, and how often the bounds hold: a table of `make coverage`.
+"""How much tighter the bets of `evarl.bounds` are than plain ones, and how often the bounds hold: a table of `make coverage`.
 
 Plain bets are those of Waudby-Smith & Ramdas with c = ½: λ_i = min(√(2 ln(1/α)/(n v_{i−1})), ½/m), with i ln(1 + i) for n where
 it is left open. All bounds are of the same returns.
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from evarl import certify
+from evarl import bounds
 
 SIZES = (20, 50, 200, 1000)
 LEVELS = (0.05, 0.01)
@@ -69,13 +69,13 @@ def plain_bounds(returns: np.ndarray, alpha: float, sequential: bool) -> np.ndar
 
 def relative_gap(returns: np.ndarray, mean: float, alpha: float, sequential: bool) -> float:
     """Mean gap J − ℓ relative to that of plain bets on the same returns."""
-    bounds = [certify.betting_lower_bound(row, 0, 1, alpha, sequential=sequential) for row in returns]
-    return float((mean - np.mean(bounds)) / (mean - plain_bounds(returns, alpha, sequential).mean()))
+    lower = [bounds.betting_lower_bound(row, 0, 1, alpha, sequential=sequential) for row in returns]
+    return float((mean - np.mean(lower)) / (mean - plain_bounds(returns, alpha, sequential).mean()))
 
 
 def coverage(returns: np.ndarray, mean: float, alpha: float, sequential: bool) -> float:
     """Share of repetitions in which J was not rejected, that is, ℓ ≤ J."""
-    peaks = np.array([certify.e_process(row, mean, 0, 1, alpha, sequential=sequential).max() for row in returns])
+    peaks = np.array([bounds.e_process(row, mean, 0, 1, alpha, sequential=sequential).max() for row in returns])
     return float(np.mean(peaks < 1 / alpha))
 
 
@@ -99,5 +99,5 @@ def table(repetitions: int, say: Callable[[str], None] = lambda line: None) -> s
 
 
 def _exact(returns: np.ndarray, mean: float, alpha: float) -> str:
-    bounds = [certify.two_valued_lower_bound(row, 0, 1, alpha) for row in returns]
-    return f"{(mean - np.mean(bounds)) / (mean - plain_bounds(returns, alpha, False).mean()):.2f}"
+    lower = [bounds.two_valued_lower_bound(row, 0, 1, alpha) for row in returns]
+    return f"{(mean - np.mean(lower)) / (mean - plain_bounds(returns, alpha, False).mean()):.2f}"

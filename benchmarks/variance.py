@@ -17,12 +17,12 @@ from benchmarks.about import about
 from benchmarks.coverage import PAGE
 from benchmarks.race import ROOT
 from evarl.errors import InputError
-from evarl.experiments.tables import fill_page
-from evarl.report.controlled import controlled_estimates, frozen_values
-from evarl.report.predictors import CRITIC, EVALUATOR
+from evarl.evaluation.controlled import controlled_estimates, frozen_values
+from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.runs.run import Run
 from evarl.runs.train import train
 from evarl.storage.files import write_bytes
+from evarl.studies.experiment_tables import fill_page
 from evarl.truth.exact import policy_values, reachable_mdp
 from evarl.worlds.navigation import Navigation
 from evarl.worlds.tabular import Tabular

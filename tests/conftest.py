@@ -8,7 +8,7 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # even a sum is compiled in a dozen processes
 
-from evarl.reproduce.scales import COMPILE_QUICKLY
+from evarl.studies.scales import COMPILE_QUICKLY
 
 # Most of the time of the suite is compilation, and most of that is spent on making programs fast that run once. Flags that
 # are set outside come last, and so win.

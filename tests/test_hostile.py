@@ -16,11 +16,11 @@ import evarl
 from benchmarks.mutations import SPECIAL, STEERING, digest, read_tensors, write_tensors
 from evarl.cli.main import call
 from evarl.errors import EvarlError, FileError, InputError, plain_text
-from evarl.reproduce.jobs import Job, Store
-from evarl.reproduce.local import LocalWorkers
 from evarl.runs.assessments import load_assessment
 from evarl.storage.files import refuse_links_out
 from evarl.storage.modules import allow_modules, only_here
+from evarl.studies.jobs import Job, Store
+from evarl.studies.local import LocalWorkers
 
 CANARY = "evarl_canary"
 """A module that makes a file when it is imported."""

@@ -19,16 +19,16 @@ import evarl
 from evarl import sizes
 from evarl.cli.main import call
 from evarl.errors import InputError
+from evarl.evaluation.controlled import controlled_estimates
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import PRESETS, preset
 from evarl.ope.configuration import LogSettings
-from evarl.report.controlled import controlled_estimates
-from evarl.reproduce.scales import SCALES
 from evarl.sizes import check_fit, check_log, check_pretraining, check_training
 from evarl.stats.bootstrap import bootstrap_distribution
 from evarl.storage.tensors import load_arrays, save_tree
+from evarl.studies.scales import SCALES
 from evarl.worlds.registry import make_world
-from tests.report.tiny import train_tiny
+from tests.evaluation.tiny import train_tiny
 
 GIB = 2**30
 WHOLE: tuple[Any, ...] = (-5, 0, 10**9, 10**12, 10**15, 10**30, 2.5, "8", True, None)

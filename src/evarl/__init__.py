@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from evarl.certificates.issue import issue_certificate
     from evarl.certificates.planning import Terms
     from evarl.certificates.verify import Reliance, verify_certificate
+    from evarl.evaluation.assess import assess
+    from evarl.evaluation.evaluate import evaluate
     from evarl.learning.configuration import TrainConfig
     from evarl.learning.presets import preset
-    from evarl.report.evaluation import evaluate
-    from evarl.report.examination import assess
     from evarl.runs.run import Run
     from evarl.runs.train import train
     from evarl.storage.modules import allow_modules
@@ -31,9 +31,9 @@ _HOMES = {
     "Terms": "evarl.certificates.planning",
     "TrainConfig": "evarl.learning.configuration",
     "allow_modules": "evarl.storage.modules",
-    "assess": "evarl.report.examination",
+    "assess": "evarl.evaluation.assess",
     "compare_policies": "evarl.certificates.compare",
-    "evaluate": "evarl.report.evaluation",
+    "evaluate": "evarl.evaluation.evaluate",
     "issue_certificate": "evarl.certificates.issue",
     "make_world": "evarl.worlds.registry",
     "preset": "evarl.learning.presets",

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evarl.assessment.assessment import Assessment, Showing, given_states
+from evarl.assessment.assessment import Assessment, AssessmentRollout, given_states
 from evarl.assessment.configuration import AssessmentConfig, parse_start_states
 from evarl.assessment.host import HostAssessment
 from evarl.errors import FileError, InputError
@@ -316,5 +316,5 @@ def test_a_damaged_file_is_one_clear_error(damage, tmp_path):
 
 def test_rewards_to_go_by_hand():
     reward = jnp.asarray(np.array([[[1.0]], [[2.0]], [[4.0]]], np.float32))
-    showing = Showing(reward, reward, reward, reward, jnp.ones_like(reward, bool))
+    showing = AssessmentRollout(reward, reward, reward, reward, jnp.ones_like(reward, bool))
     np.testing.assert_allclose(showing.rewards_to_go(0.5)[:, 0, 0], [3.0, 4.0, 4.0])

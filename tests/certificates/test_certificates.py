@@ -12,7 +12,7 @@ import pytest
 from jax.tree_util import Partial
 
 import evarl
-from evarl import certify
+from evarl import bounds
 from evarl.certificates import ledger
 from evarl.certificates.certificate import Certificate
 from evarl.certificates.certificate import load as load_with_signature
@@ -25,7 +25,7 @@ from evarl.errors import InputError
 from evarl.learning.configuration import with_settings
 from evarl.storage.tensors import load_arrays, save_tree
 from evarl.truth.monte_carlo import start_states, true_values
-from tests.report.tiny import train_tiny
+from tests.evaluation.tiny import train_tiny
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_j_is_bounded_from_returns_alone_where_there_is_one_start_state(run, cap
     (low, high), evidence = certificate.protocol.range, certificate.evidence
     assert list(evidence) == ["returns"]
     assert len(evidence["returns"]) == 300
-    assert found["bound"] == certify.betting_lower_bound(evidence["returns"], low, high, 0.0001)
+    assert found["bound"] == bounds.betting_lower_bound(evidence["returns"], low, high, 0.0001)
     assert certificate.protocol.range_from == "world"
     world, opened = evarl.Run.load(run).world, evarl.Run.load(run)
     act = Partial(opened.learner.agent.act, opened.policy_state(0))
@@ -72,14 +72,14 @@ def test_j_is_bounded_from_returns_alone_where_there_is_one_start_state(run, cap
 def test_other_claims_are_those_of_the_library(run, capsys):
     episode = certified(capsys, str(run), "--claim", "C2", "--rollouts", "200", "--alpha", "0.1")
     kept = load(Path(episode["certificate"])).evidence
-    assert episode["bound"] == certify.order_bound(kept["returns"], kept["values"], 0.1, 0.1).margin
+    assert episode["bound"] == bounds.order_bound(kept["returns"], kept["values"], 0.1, 0.1).margin
     shortfall = certified(capsys, str(run), "--claim", "C3", "--rollouts", "200", "--epsilon", "2")
     kept, protocol = (one := load(Path(shortfall["certificate"]))).evidence, one.protocol
-    assert shortfall["bound"] == certify.risk_control(kept["returns"], kept["values"], *protocol.range, 2.0).margin
+    assert shortfall["bound"] == bounds.risk_control(kept["returns"], kept["values"], *protocol.range, 2.0).margin
     error = certified(capsys, str(run), "--claim", "C4", "--rollouts", "200", "--epsilon", "0.001")
     kept = load(Path(error["certificate"])).evidence
     assert error["outcome"] == "not certified"
-    assert error["bound"] == certify.rmse_upper_bound(kept["returns"], kept["others"], kept["values"], *protocol.range)
+    assert error["bound"] == bounds.rmse_upper_bound(kept["returns"], kept["others"], kept["values"], *protocol.range)
     assert np.corrcoef(kept["returns"], kept["others"])[0, 1] < 0.5, "two rollouts from a state are independent"
     for one in (episode, shortfall, error):
         assert call(["verify", one["certificate"]]) == 0
@@ -92,7 +92,7 @@ def test_a_new_policy_is_bounded_without_deploying_it(run, capsys):
     certificate = load(Path(found["certificate"]))
     assert [one.seed for one in certificate.protocol.calibration] == [0, 1, 2, 4, 5, 6, 7]
     kept = certificate.evidence
-    want = certify.conformal_bound(kept["bounds"], kept["predictions"], 0.2, certificate.protocol.value_error)
+    want = bounds.conformal_bound(kept["bounds"], kept["predictions"], 0.2, certificate.protocol.value_error)
     assert found["bound"] == max(kept["prediction"][0] + want.margin, certificate.protocol.range[0])
     assert found["rollouts"] == 0
     assert call(["verify", found["certificate"], "--from-policies", str(run)]) == 0
@@ -349,7 +349,7 @@ def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_pat
     assert set(evidence) == {"returns", "values", "fresh"}
     assert len(np.unique(evidence["fresh"])) > 12, "drawn anew for each rollout"
     columns = evidence["returns"], evidence["values"], evidence["fresh"][:, None]
-    assert found["bound"] == certify.mixture_lower_bound(*columns, 0.0, 100.0)
+    assert found["bound"] == bounds.mixture_lower_bound(*columns, 0.0, 100.0)
     assert 0 <= found["bound"] < evidence["returns"].mean() <= 20
     assert call(["verify", found["certificate"]]) == 0
     capsys.readouterr()

@@ -23,7 +23,7 @@ from evarl.certificates.protocol import Protocol
 from evarl.cli.main import call
 from evarl.errors import FileError
 from evarl.storage.files import write_bytes
-from tests.report.tiny import train_tiny, with_evaluators
+from tests.evaluation.tiny import train_tiny, with_evaluators
 
 
 @pytest.fixture(scope="module")

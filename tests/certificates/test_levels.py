@@ -23,7 +23,7 @@ from evarl.certificates.protocol import Calibration, Protocol
 from evarl.certificates.subject import open_subject
 from evarl.cli.main import call
 from evarl.errors import InputError
-from tests.report.tiny import train_tiny
+from tests.evaluation.tiny import train_tiny
 
 KEY = np.array([1, 2], np.uint32)
 BASE = Protocol(

@@ -11,7 +11,7 @@ from evarl.certificates.conclusions import conclude
 from evarl.certificates.hashes import Code
 from evarl.certificates.page import page
 from evarl.certificates.protocol import Calibration, Protocol
-from tests.reproduce.browser import complaints, installed, requests, started, width
+from tests.studies.browser import complaints, installed, requests, started, width
 
 FILES = {"config.json": "0" * 64, "policy/seed-3.safetensors": "ab" * 32}
 BASE = Protocol("J", "navigation", 50, 0.99, 3, FILES, 0.05, 100, low=0.0, high=1.0, range_from="world")

@@ -10,7 +10,7 @@ import evarl
 from evarl.certificates.certificate import load, save
 from evarl.certificates.signing import Signature, sign
 from evarl.cli.main import call
-from tests.report.tiny import train_tiny
+from tests.evaluation.tiny import train_tiny
 
 
 @pytest.fixture(scope="module")

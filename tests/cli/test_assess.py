@@ -11,9 +11,9 @@ import pytest
 import evarl
 from evarl.cli.main import call
 from evarl.errors import InputError
-from evarl.report.subjects import check_actions
+from evarl.evaluation.subjects import check_actions
 from evarl.worlds.spaces import Box
-from tests.report.tiny import constant, train_tiny, with_evaluators
+from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
 UP = """
 import jax.numpy as jnp

@@ -7,7 +7,7 @@ import pytest
 import evarl
 from evarl.cli.main import call
 from evarl.report import figures
-from tests.report.tiny import train_tiny
+from tests.evaluation.tiny import train_tiny
 
 QUICK = ["--rollouts", "4", "--states", "8"]
 
@@ -60,7 +60,7 @@ def test_what_was_there_is_intact_when_something_fails(run, tmp_path, monkeypatc
     kept = run.path / "evaluation.json"
     before = kept.read_bytes() if kept.exists() else None
     with pytest.raises(ZeroDivisionError):
-        call(["evaluate", str(run.path), *QUICK, "--draw", "5"])
+        call(["evaluate", str(run.path), *QUICK, "--random-seed", "5"])
     assert (kept.read_bytes() if kept.exists() else None) == before, "both files or none"
 
 

@@ -8,7 +8,7 @@ import pytest
 from evarl.evaluators.configuration import NetworkConfig
 from evarl.evaluators.fitting import SLOWEST, Scale, make_evaluator
 from evarl.evaluators.fitting_configuration import EvaluatorConfig
-from evarl.evaluators.memory import Memory, Policy
+from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.worlds.spaces import Box
 
 SPACE = Box((2,), 0.0, 1.0)
@@ -16,7 +16,7 @@ SPACE = Box((2,), 0.0, 1.0)
 
 def policy(number, transitions=4, k=3):
     """Everything remembered of a policy says which one it is."""
-    return Policy(
+    return PolicyRecord(
         observation=jnp.full((transitions, 2), float(number)),
         target=number + 0.1 * jnp.arange(transitions, dtype=jnp.float32),
         returns=jnp.full(k, float(number)),
@@ -128,7 +128,7 @@ def policies(rng, count):
     scenario's own, and the value of every state is 3 × the level − 10."""
     level = rng.normal(size=count)
     noise = 0.05 * rng.normal(size=(count, K))
-    return Policy(
+    return PolicyRecord(
         observation=rng.random((count, QUERIES, 2)).astype(np.float32),
         target=np.broadcast_to(3.0 * level[:, None] - 10.0, (count, QUERIES)).astype(np.float32),
         returns=(3.0 * level[:, None] - 10.0 + noise).astype(np.float32),
@@ -182,7 +182,7 @@ def test_predictions_are_in_units_of_reward():
     state, rescale = evaluator.init(jax.random.PRNGKey(0)), jax.jit(evaluator.rescale)
     rng = np.random.default_rng(0)
     one = policies(rng, 1)
-    one = Policy(
+    one = PolicyRecord(
         *(jnp.asarray(x[0]) for x in (one.observation, rng.normal(size=(1, QUERIES)), rng.normal(size=(1, K))))
     )
     one = one.replace(target=one.target.astype(jnp.float32), returns=one.returns.astype(jnp.float32))

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Showing
+from evarl.assessment.assessment import AssessmentRollout
 from evarl.learning.objective import (
     Evidence,
     Objective,
@@ -218,7 +218,7 @@ def all_weights(objective, evaluator, whole, fixed, batch):
         )
         reward = fixed["rewards"][1][shown_states, shown_actions]
         alive = jnp.ones_like(reward, bool)
-        showing = Showing(shown_states, shown_actions, jnp.zeros_like(reward), reward, alive)
+        showing = AssessmentRollout(shown_states, shown_actions, jnp.zeros_like(reward), reward, alive)
         critic, baseline = fixed["critic"][time, states], fixed["baseline"]
         evidence = Evidence(trajectory, returns, critic, showing, baseline, fixed["loss_baseline"])
         guidance, _ = guide(objective, fixed["beta"], evidence, lambda shown: evaluator(shown)[states])
@@ -624,7 +624,7 @@ def visited_evidence(seed, replicates=1):
     )
     alive = jnp.asarray(np.cumprod(rng.random((h, K, R)) < 0.8, axis=0).astype(bool))
     zeros = jnp.zeros((h, K, R), int)
-    showing = Showing(zeros, zeros, draw(h, K, R), jnp.where(alive, draw(h, K, R), 0.0), alive)
+    showing = AssessmentRollout(zeros, zeros, draw(h, K, R), jnp.where(alive, draw(h, K, R), 0.0), alive)
     evidence = Evidence(trajectory, draw(T, N), draw(T, N), showing, draw(h, K), draw())
     return evidence, states
 

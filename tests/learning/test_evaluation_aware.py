@@ -17,7 +17,7 @@ from evarl.errors import FileError, InputError
 from evarl.evaluators.configuration import NetworkConfig
 from evarl.evaluators.fitting_configuration import EvaluatorConfig
 from evarl.learning.learner import make_learner
-from evarl.rollouts.collect import collect
+from evarl.simulation.collect import collect
 from evarl.worlds.registry import make_world
 from tests.runs.test_resume import assert_kills_change_nothing
 from tests.runs.test_runs import RESULTS

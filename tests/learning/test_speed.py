@@ -19,8 +19,8 @@ from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import make_learner
-from evarl.rollouts.collect import WorldStates
-from evarl.rollouts.episodes import final_slots, record_final
+from evarl.simulation.collect import WorldStates
+from evarl.simulation.episodes import final_slots, record_final
 from evarl.worlds.registry import make_world
 from evarl.worlds.world import select
 
@@ -52,7 +52,7 @@ def test_the_compiled_update_costs_what_it_did(name, world):
 
 
 def plain_collect(world, act, states, key, steps, rollouts_per_start, noise):
-    """What `evarl.rollouts.collect` computes, written without any saving: keys drawn step by step, a reset at each."""
+    """What `evarl.simulation.collect` computes, written without any saving: keys drawn step by step, a reset at each."""
     environments = states.observation.shape[0]
     step_key, reset_key = jax.random.split(key)
     group = jnp.arange(environments) // rollouts_per_start

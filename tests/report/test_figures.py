@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 
-from evarl.report.evaluation import Evaluation, Queries, SeedEvaluation
+from evarl.evaluation.evaluate import Evaluation, Queries, SeedEvaluation
+from evarl.evaluation.predictors import EVALUATOR
+from evarl.evaluation.scores import Estimate
 from evarl.report.figures import STYLES, evaluation_picture
-from evarl.report.predictors import EVALUATOR
-from evarl.report.scores import Estimate
 from evarl.truth.monte_carlo import Truth
 
 

@@ -12,10 +12,10 @@ import pytest
 import evarl
 from evarl.cli.main import call
 from evarl.errors import FileError, InputError
-from evarl.report.controlled import frozen_values
-from evarl.report.predictors import BATCH, CRITIC, EVALUATOR, ZEROED
+from evarl.evaluation.controlled import frozen_values
+from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, ZEROED
 from evarl.storage.tensors import load_arrays, save_tree
-from tests.report.tiny import train_tiny
+from tests.evaluation.tiny import train_tiny
 
 REASON = "2 updates do not exceed the warm-up of 2; train for more, or lower --evaluator.warmup"
 EVALUATE = ["--rollouts", "4", "--states", "8"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evarl.errors import InputError
-from evarl.reproduce.results.tabular import checks, pictures, tables
+from evarl.studies.results.tabular import checks, pictures, tables
 from evarl.theory import tabular_study as study
 from evarl.theory.linear import evaluator_weights, loss, quadratic_form, similarity_matrix
 from evarl.theory.tabular_summary import TOLERANCE, select, summary

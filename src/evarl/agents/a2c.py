@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from evarl.agents.advantages import normalise, spread
 from evarl.agents.agent import Agent, AgentState, Parameters
-from evarl.agents.guidance import Guidance
+from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.losses import descend, explained_variance, policy_gradient_loss, value_loss
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key
@@ -19,7 +19,7 @@ def improve(
     key: Key,
     trajectory: Trajectory,
     reward: Float[Array, "T N"],
-    guidance: Guidance | None,
+    guidance: GradientWeights | None,
 ) -> tuple[AgentState, dict[str, Array]]:
     """The critic is evaluated once: the values it is trained on are also those behind the advantages."""
     policy = state.policy

@@ -4,7 +4,7 @@ from jaxtyping import Array, Float
 
 from evarl.agents import a2c, ppo
 from evarl.agents.agent import Agent, AgentState
-from evarl.agents.guidance import Guidance
+from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key, flat_features
 
@@ -12,7 +12,7 @@ Metrics = dict[str, Array]
 
 
 def improve(
-    agent: Agent, state: AgentState, key: Key, trajectory: Trajectory, guidance: Guidance | None = None
+    agent: Agent, state: AgentState, key: Key, trajectory: Trajectory, guidance: GradientWeights | None = None
 ) -> tuple[AgentState, Metrics]:
     """One update of actor and critic by the algorithm that the configuration names.
 

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from evarl.agents.advantages import normalise, spread
 from evarl.agents.agent import Agent, AgentState, Parameters
-from evarl.agents.guidance import Guidance
+from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.losses import clipped_terms, descend, explained_variance, value_loss
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key
@@ -21,7 +21,7 @@ def improve(
     key: Key,
     trajectory: Trajectory,
     reward: Float[Array, "T N"],
-    guidance: Guidance | None,
+    guidance: GradientWeights | None,
 ) -> tuple[AgentState, dict[str, Array]]:
     """`epochs` passes of `minibatches` gradient steps; advantages are computed once, with the critic as it was."""
     features = agent.features(state.policy, trajectory.observation)
@@ -50,7 +50,7 @@ def improve(
 
 
 def _gradient_step(
-    agent: Agent, state: AgentState, batch: Minibatch, guidance: Guidance | None
+    agent: Agent, state: AgentState, batch: Minibatch, guidance: GradientWeights | None
 ) -> tuple[AgentState, dict[str, Array]]:
     config = agent.config
     unit = state.policy.value_scale * (spread(batch["advantage"]) if config.normalise_advantages else 1.0)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from evarl.agents.distributions import world_action
 from evarl.errors import InputError
 from evarl.ranges import whole
-from evarl.rollouts.collect import Act
+from evarl.simulation.collect import Act
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import HostWorld, Key, World
 
@@ -25,7 +25,7 @@ def unchanged(x: Array) -> Array:
     return x
 
 
-class Showing(struct.PyTreeNode):
+class AssessmentRollout(struct.PyTreeNode):
     """What a policy did in an assessment: h steps of k scenarios, R replicates each, time first."""
 
     observation: Array
@@ -103,7 +103,7 @@ class Assessment:
         shown = jax.eval_shape(self.observations)
         check_spaces(self.world, shown.shape[1:], shown.dtype, deployment, self.map_action is unchanged)
 
-    def take(self, act: Act, key: Key, replicates: int, deployment: World | HostWorld) -> Showing:
+    def take(self, act: Act, key: Key, replicates: int, deployment: World | HostWorld) -> AssessmentRollout:
         """Roll the policy through every scenario `replicates` times."""
         k, rollouts = self.scenarios, self.scenarios * replicates
         starts = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), replicates, axis=0), self.start_states)
@@ -122,7 +122,7 @@ class Assessment:
 
         keys = jax.random.split(key, self.horizon)
         _, steps = jax.lax.scan(one_step, (state, jnp.ones(rollouts, bool)), keys)
-        return Showing(*(x.reshape(self.horizon, k, replicates, *x.shape[2:]) for x in steps))
+        return AssessmentRollout(*(x.reshape(self.horizon, k, replicates, *x.shape[2:]) for x in steps))
 
 
 def check_spaces(

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 import numpy as np
 
-from evarl.assessment.assessment import Showing, check_spaces
+from evarl.assessment.assessment import AssessmentRollout, check_spaces
 from evarl.errors import InputError
 from evarl.ranges import whole
-from evarl.rollouts.host import HostAct
+from evarl.simulation.host import HostAct
 from evarl.worlds.world import HostWorld, World
 
 
@@ -47,7 +47,7 @@ class HostAssessment:
         environments.close()
         return shown
 
-    def take(self, act: HostAct, replicates: int) -> Showing:
+    def take(self, act: HostAct, replicates: int) -> AssessmentRollout:
         """Roll the policy through every scenario; an environment that is done is begun again and no longer counted."""
         seeds = np.repeat(self.seeds, replicates)
         environments = self.world.open(len(seeds))
@@ -65,4 +65,4 @@ class HostAssessment:
         environments.close()
         shape = (self.horizon, self.scenarios, replicates)
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
-        return Showing(*(jnp.asarray(x.reshape(*shape, *x.shape[2:])) for x in columns))
+        return AssessmentRollout(*(jnp.asarray(x.reshape(*shape, *x.shape[2:])) for x in columns))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from evarl.bounds import fixed_sequence
 from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Attempt
 from evarl.certificates.evidence import STARTS, PolicyTest, Say
@@ -15,9 +16,8 @@ from evarl.certificates.issue import Issued, fulfil
 from evarl.certificates.planning import Terms, make_protocol
 from evarl.certificates.protocol import policy_name
 from evarl.certificates.subject import Subject
-from evarl.certify import fixed_sequence
 from evarl.errors import InputError
-from evarl.report.subjects import draw_starts
+from evarl.evaluation.subjects import draw_starts
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from evarl import certify
+from evarl import bounds
+from evarl.bounds import Decision
 from evarl.certificates.protocol import Claim, Protocol
-from evarl.certify import Decision
 from evarl.errors import InputError
 
 Outcome = Literal["certified", "bounded", "refuted", "not certified", "out of budget"]
@@ -58,9 +58,9 @@ def decide(protocol: Protocol, rows: Iterable[tuple[float, ...]], *, controlled:
     (low, high), threshold = protocol.range, _threshold(protocol)
     level, budget = protocol.alpha, protocol.rollouts
     if not controlled:
-        return certify.sequential_test((row[0] for row in rows), threshold, low, high, level, level, budget)
+        return bounds.sequential_test((row[0] for row in rows), threshold, low, high, level, level, budget)
     triples = ((result, value, [fresh]) for result, value, fresh in rows)
-    return certify.mixture_sequential_test(triples, threshold, low, high, level, level, budget)
+    return bounds.mixture_sequential_test(triples, threshold, low, high, level, level, budget)
 
 
 def least_rollouts(protocol: Protocol) -> int | None:
@@ -68,7 +68,7 @@ def least_rollouts(protocol: Protocol) -> int | None:
     (low, high), threshold = protocol.range, _threshold(protocol)
 
     def enough(n: int) -> bool:
-        return certify.e_process(np.full(n, high), threshold, low, high, protocol.alpha).max() >= 1 / protocol.alpha
+        return bounds.e_process(np.full(n, high), threshold, low, high, protocol.alpha).max() >= 1 / protocol.alpha
 
     most = 1
     while not enough(most):
@@ -137,27 +137,27 @@ def _lower(protocol: Protocol, evidence: dict[str, list[float]]) -> float:
     low, high = protocol.range
     returns = evidence["returns"]
     if protocol.two_valued:
-        return certify.two_valued_lower_bound(returns, low, high, protocol.alpha)
+        return bounds.two_valued_lower_bound(returns, low, high, protocol.alpha)
     if "fresh" in evidence:
         fresh = np.asarray(evidence["fresh"])[:, None]
-        return certify.mixture_lower_bound(
+        return bounds.mixture_lower_bound(
             returns, evidence["values"], fresh, low, high, protocol.alpha, sequential=protocol.sequential
         )
-    return certify.betting_lower_bound(returns, low, high, protocol.alpha, sequential=protocol.sequential)
+    return bounds.betting_lower_bound(returns, low, high, protocol.alpha, sequential=protocol.sequential)
 
 
 def _upper(protocol: Protocol, evidence: dict[str, list[float]]) -> float:
     """The u with P(J > u) ≤ α: the lower bound of the mirrored returns, mirrored back."""
     low, high = protocol.range
     if protocol.two_valued:
-        return certify.two_valued_upper_bound(evidence["returns"], low, high, protocol.alpha)
+        return bounds.two_valued_upper_bound(evidence["returns"], low, high, protocol.alpha)
     mirrored = {name: [-number for number in column] for name, column in evidence.items()}
     return -_lower(dataclasses.replace(protocol, low=-high, high=-low), mirrored)
 
 
 def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     assert protocol.delta is not None
-    found = certify.order_bound(evidence["returns"], evidence["values"], protocol.alpha, protocol.delta)
+    found = bounds.order_bound(evidence["returns"], evidence["values"], protocol.alpha, protocol.delta)
     margin = f"+ {below(found.margin)}" if found.margin > 0 else f"− {above(-found.margin)}"
     typical = float(np.mean(found.at(evidence["values"])))
     statement = (
@@ -173,7 +173,7 @@ def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusi
     low, high = protocol.range
     assert protocol.epsilon is not None
     returns, values = evidence["returns"], evidence["values"]
-    found = certify.risk_control(returns, values, low, high, protocol.epsilon, protocol.alpha)
+    found = bounds.risk_control(returns, values, low, high, protocol.epsilon, protocol.alpha)
     numbers = {"mean of the returns": float(np.mean(returns)), "mean of V̂": float(np.mean(values))}
     if found.margin is None or found.bound is None:
         statement = (
@@ -194,7 +194,7 @@ def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusi
 def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     low, high = protocol.range
     returns, others, values = evidence["returns"], evidence["others"], evidence["values"]
-    bound = certify.rmse_upper_bound(returns, others, values, low, high, protocol.alpha)
+    bound = bounds.rmse_upper_bound(returns, others, values, low, high, protocol.alpha)
     products = (np.asarray(returns) - values) * (np.asarray(others) - values)
     outcome: Outcome = "bounded"
     if protocol.epsilon is not None:
@@ -211,7 +211,7 @@ def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
 
 def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     assert protocol.value_error is not None
-    found = certify.conformal_bound(
+    found = bounds.conformal_bound(
         evidence["bounds"], evidence["predictions"], protocol.alpha, value_error=protocol.value_error
     )
     (prediction,) = evidence["prediction"]

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl import certify
+from evarl import bounds
 from evarl.certificates.conclusions import decide
 from evarl.certificates.protocol import Protocol
 from evarl.certificates.subject import Predict, Subject
 from evarl.errors import InputError
-from evarl.report.subjects import draw_starts
+from evarl.evaluation.subjects import draw_starts
 from evarl.worlds.world import HostWorld
 
 Evidence = dict[str, list[float]]
@@ -127,13 +127,13 @@ def _from_policies(test: PolicyTest, say: Say) -> Evidence:
     """Lower bounds and predictions of other policies, and the prediction of this one."""
     protocol = test.protocol
     assert protocol.value_error is not None
-    bounds, predictions = [], []
+    lower, predictions = [], []
     for number, other in enumerate(test.calibration):
         show_key, walk_key = jax.random.split(jax.random.fold_in(test.purpose(5), number))
         predictions.append(_predicted_return(test, other, other.assessed(show_key)))
         batches = islice(other.rollouts(walk_key, protocol.batch), -(-protocol.rollouts // protocol.batch))
         returns = np.concatenate([batch.returns for batch in batches])[: protocol.rollouts]
-        bounds.append(certify.betting_lower_bound(returns, *protocol.range, protocol.value_error))
+        lower.append(bounds.betting_lower_bound(returns, *protocol.range, protocol.value_error))
         say(f"{number + 1} of {len(test.calibration)} calibration policies")
     own = _predicted_return(test, test.subject, test.subject.assessed(test.purpose(0)))
-    return {"bounds": bounds, "predictions": predictions, "prediction": [own]}
+    return {"bounds": lower, "predictions": predictions, "prediction": [own]}

@@ -58,7 +58,7 @@ class Code:
 
 @functools.cache
 def of_code() -> Code:
-    """The source of this package, and what it stands on; read once, as it was when this process began to certify."""
+    """The source of this package, and what it stands on; read once, as it was when this process began to bounds."""
     package = Path(evarl.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evarl import certify
+from evarl import bounds
 from evarl.certificates import hashes
 from evarl.certificates.conclusions import least_rollouts
 from evarl.certificates.protocol import LARGEST_LEVEL, LEAST_LEVEL, Calibration, Claim, Protocol, policy_name
@@ -93,7 +93,7 @@ def make_protocol(
         settings = {"low": low, "high": high, "range_from": source}
     if claim == "C2":
         settings["delta"] = terms.alpha if terms.delta is None else terms.delta
-        certify.order_index(rollouts, terms.alpha, settings["delta"])
+        bounds.order_index(rollouts, terms.alpha, settings["delta"])
     if claim == "C5":
         settings["value_error"] = round(VALUE_ERROR * terms.alpha, 12)  # as it would be written
         settings["calibration"] = tuple(Calibration(one.seed, one.files()) for one in calibration)
@@ -126,7 +126,7 @@ def return_range(subject: Subject, terms: Terms) -> tuple[tuple[float, float], L
     known = subject.world.return_range()
     if terms.range is not None:
         low, high = terms.range
-        certify.hoeffding_lower_bound([low], low, high)  # refuses what is no range
+        bounds.hoeffding_lower_bound([low], low, high)  # refuses what is no range
         if known is not None and (low > known[0] or high < known[1]):
             raise InputError(
                 f"range: [{low:g}, {high:g}] leaves out returns that {subject.world.name} can have, which are from "
@@ -254,7 +254,7 @@ def _check_effort(protocol: Protocol) -> None:
 
 def _check_policies(count: int, alpha: float, value_error: float) -> None:
     """Refuse fewer policies than C5 needs."""
-    if count < (least := certify.least_policies(alpha, value_error)):
+    if count < (least := bounds.least_policies(alpha, value_error)):
         raise InputError(
             f"from-policies: there are {count} other policies; want at least {least} for alpha {alpha:g}, of which "
             f"{value_error:g} goes to the lower bounds that stand for their true J"

@@ -14,11 +14,11 @@ from jaxtyping import Float
 from evarl.certificates import hashes
 from evarl.certificates.protocol import policy_name
 from evarl.errors import FileError, InputError
-from evarl.report.subjects import Starts, Take, draw_starts, predictor, taker
-from evarl.rollouts.collect import Act
+from evarl.evaluation.subjects import Starts, Take, draw_starts, predictor, taker
 from evarl.runs.assessments import ASSESSMENT
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
+from evarl.simulation.collect import Act
 from evarl.truth.monte_carlo import host_returns, rollout_returns
 from evarl.worlds.world import HostWorld, Key, World
 

@@ -12,7 +12,7 @@ from evarl.cli.tables import PlainTable, print_table
 from evarl.errors import plain_text
 
 if TYPE_CHECKING:
-    from evarl.report.examination import Examination
+    from evarl.evaluation.assess import Examination
 
 BESIDE = 4
 """Pictures in one row."""
@@ -38,8 +38,8 @@ class Assess(OpensRuns):
     """Start states to draw from μ_D."""
     replicates: int | None = None
     """Rollouts of each scenario; by default the run's own number."""
-    draw: int = 0
-    """Number that fixes everything random."""
+    random_seed: int = 0
+    """Random seed."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> None:
     """Parse the arguments, assess, and print."""
     command = parse(Assess, arguments, "evarl assess", Assess(tyro.MISSING))
 
-    from evarl.report.examination import assess  # imports JAX
+    from evarl.evaluation.assess import assess  # imports JAX
     from evarl.report.records import examination_record
 
     found = assess(
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> None:
         states=command.states,
         samples=command.samples,
         replicates=command.replicates,
-        draw=command.draw,
+        random_seed=command.random_seed,
     )
     if not command.json:
         _print(found)

@@ -14,8 +14,8 @@ from evarl.errors import InputError, plain_text
 from evarl.ope.configuration import LogSettings
 
 if TYPE_CHECKING:
-    from evarl.report.evaluation import Evaluation, Row
-    from evarl.report.scores import Estimate
+    from evarl.evaluation.evaluate import Evaluation, Row
+    from evarl.evaluation.scores import Estimate
 
 HEAD = ("predictor", "MAE", "RMSE, noise-corrected", "bias", "rank over states", "rank over seeds", "skill")
 
@@ -36,8 +36,8 @@ class Evaluate(OpensRuns):
     """States of each kind: drawn from μ_D, and visited by the policy."""
     replicates: int | None = None
     """Rollouts of each scenario of the assessment; by default the run's own number."""
-    draw: int = 0
-    """Number that fixes everything random."""
+    random_seed: int = 0
+    """Random seed."""
     ope: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Put off-policy estimates from the log of the training beside the others (wants a run with --log-megabytes)."""
     log: LogSettings = field(default_factory=LogSettings)
@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> None:
     command = parse(Evaluate, arguments, "evarl evaluate", Evaluate(tyro.MISSING))
     seeds = parse_seeds(command.seeds)
 
-    from evarl.report.evaluation import evaluate  # imports JAX
+    from evarl.evaluation.evaluate import evaluate  # imports JAX
     from evarl.report.figures import evaluation_picture
     from evarl.report.records import evaluation_record
     from evarl.storage.files import write_bytes
@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> None:
         rollouts=command.rollouts,
         states=command.states,
         replicates=command.replicates,
-        draw=command.draw,
+        random_seed=command.random_seed,
         ope=command.log if command.ope else None,
         say=lambda line: print(plain_text(line), file=sys.stderr),
     )
@@ -92,7 +92,7 @@ def parse_seeds(text: str) -> list[int] | None:
 
 
 def _print(found: "Evaluation") -> None:
-    from evarl.report.predictors import EVALUATOR, PASSIVE
+    from evarl.evaluation.predictors import EVALUATOR, PASSIVE
 
     one = len(found.seeds) == 1
     over = "standard errors are the Monte Carlo's" if one else f"mean ± standard error over {len(found.seeds)} seeds"

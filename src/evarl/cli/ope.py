@@ -15,7 +15,7 @@ from evarl.errors import plain_text
 from evarl.ope.configuration import LogSettings
 
 if TYPE_CHECKING:
-    from evarl.report.logged import LoggedSeed
+    from evarl.evaluation.logged import LoggedSeed
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> None:
     command = parse(Ope, arguments, "evarl ope", Ope(tyro.MISSING))
     seeds = parse_seeds(command.seeds)
 
-    from evarl.report.logged import estimate_run, logged_record  # imports JAX
+    from evarl.evaluation.logged import estimate_run, logged_record  # imports JAX
     from evarl.storage.files import write_bytes
 
     found = estimate_run(command.run, seeds, command.settings, _say)

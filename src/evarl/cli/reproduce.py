@@ -13,13 +13,13 @@ import tyro
 from evarl.cli.parsing import parse
 from evarl.errors import FaultError, InputError, plain_text
 from evarl.ranges import whole
-from evarl.reproduce.scales import COMPILE_QUICKLY, SCALES, ResultName, ScaleName, with_seeds
 from evarl.stopping import Stopped, orderly
+from evarl.studies.scales import COMPILE_QUICKLY, SCALES, ResultName, ScaleName, with_seeds
 
 if TYPE_CHECKING:
-    from evarl.reproduce.findings import Findings
-    from evarl.reproduce.jobs import Job, Store
-    from evarl.reproduce.schedule import Workers
+    from evarl.studies.findings import Findings
+    from evarl.studies.jobs import Job, Store
+    from evarl.studies.schedule import Workers
 
 Name = ResultName | Literal["all"]
 
@@ -65,14 +65,14 @@ def run(arguments: list[str]) -> None:
     if command.scale == "smoke":  # workers inherit it
         os.environ["XLA_FLAGS"] = f"{COMPILE_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".rstrip()
 
-    from evarl.reproduce.assemble import findings
-    from evarl.reproduce.jobs import Store, with_needs
-    from evarl.reproduce.page import Entry, verdicts
-    from evarl.reproduce.results import NAMES, result
-    from evarl.reproduce.schedule import run_jobs
-    from evarl.reproduce.watch import Display
-    from evarl.reproduce.write import write_findings, write_index
     from evarl.sizes import check_reproduction, check_workers
+    from evarl.studies.assemble import findings
+    from evarl.studies.jobs import Store, with_needs
+    from evarl.studies.page import Entry, verdicts
+    from evarl.studies.results import NAMES, result
+    from evarl.studies.schedule import run_jobs
+    from evarl.studies.watch import Display
+    from evarl.studies.write import write_findings, write_index
 
     scale = SCALES[command.scale]
     chosen = [result(name) for name in (NAMES if command.result == "all" else (command.result,))]
@@ -116,10 +116,10 @@ def run(arguments: list[str]) -> None:
 
 def _workers(command: Reproduce, store: "Store") -> "Workers":
     if command.engine == "ray":
-        from evarl.reproduce.ray_workers import RayWorkers
+        from evarl.studies.ray_workers import RayWorkers
 
         return RayWorkers(store, command.address, command.workers)
-    from evarl.reproduce.local import LocalWorkers, default_workers
+    from evarl.studies.local import LocalWorkers, default_workers
 
     return LocalWorkers(store, command.workers or default_workers())
 

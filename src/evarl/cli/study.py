@@ -36,8 +36,9 @@ def run(arguments: list[str]) -> None:
     """Parse the arguments, run what is missing, and write the page."""
     command = parse(Study, arguments, "evarl study", Study())
 
-    from evarl.experiments import gradients, held_out, tables  # imports JAX
     from evarl.runs.machine import keep_compiled_programs
+    from evarl.studies import experiment_tables as tables
+    from evarl.studies import gradients, held_out  # imports JAX
 
     def say(text: str) -> None:
         print(plain_text(text), file=sys.stderr, flush=True)

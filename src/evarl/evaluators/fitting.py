@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.evaluators.fitting_configuration import EvaluatorConfig
-from evarl.evaluators.memory import Memory, Policy
+from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.evaluators.networks import make_network
 from evarl.worlds.spaces import Box
 from evarl.worlds.third_party import lenient_promotion
@@ -94,7 +94,7 @@ class Evaluator:
             self._standardised(state, state.parameters, returns, queries) * state.target.deviation() + state.target.mean
         )
 
-    def rescale(self, state: EvaluatorState, policy: Policy, index: Int[Array, ""]) -> EvaluatorState:
+    def rescale(self, state: EvaluatorState, policy: PolicyRecord, index: Int[Array, ""]) -> EvaluatorState:
         """Let the running scales take in the newest policy."""
         rate = jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
         flat = flat_features(policy.observation, len(self.observation_space.shape))
@@ -123,7 +123,7 @@ class Evaluator:
         mean = total / jnp.maximum(steps, 1).astype(jnp.float32)
         return state, mean * state.target.deviation() ** 2
 
-    def _loss(self, parameters: Any, state: EvaluatorState, batch: Policy) -> Float[Array, ""]:
+    def _loss(self, parameters: Any, state: EvaluatorState, batch: PolicyRecord) -> Float[Array, ""]:
         """Mean squared error in standardised units; each stored policy is read once for all its queries."""
         predict = jax.vmap(lambda row: self._standardised(state, parameters, row.returns, row.observation))
         wanted = (batch.target - state.target.mean) / state.target.deviation()

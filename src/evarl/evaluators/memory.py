@@ -9,7 +9,7 @@ from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
 
-class Policy(struct.PyTreeNode):
+class PolicyRecord(struct.PyTreeNode):
     """What is remembered of one policy."""
 
     observation: Array
@@ -23,13 +23,13 @@ class Policy(struct.PyTreeNode):
 class Memory(struct.PyTreeNode):
     """m slots, used in turn; the leaves of `slots` have a leading axis m."""
 
-    slots: Policy
+    slots: PolicyRecord
 
     @classmethod
     def create(cls, policies: int, transitions: int, space: Box, scenarios: int) -> "Memory":
         """Empty slots."""
         return cls(
-            Policy(
+            PolicyRecord(
                 jnp.zeros((policies, transitions, *space.shape), space.dtype),
                 jnp.zeros((policies, transitions)),
                 jnp.zeros((policies, scenarios)),
@@ -41,13 +41,13 @@ class Memory(struct.PyTreeNode):
         """The number m of slots."""
         return self.slots.target.shape[0]
 
-    def store(self, index: Int[Array, ""], policy: Policy) -> "Memory":
+    def store(self, index: Int[Array, ""], policy: PolicyRecord) -> "Memory":
         """Put the index-th policy where the oldest one was."""
         slot = index % self.policies
         write = lambda table, entry: jax.lax.dynamic_update_index_in_dim(table, entry, slot, 0)  # noqa: E731
         return Memory(jax.tree.map(write, self.slots, policy))
 
-    def sample(self, key: Key, filled: Int[Array, ""], batch_size: int) -> Policy:
+    def sample(self, key: Key, filled: Int[Array, ""], batch_size: int) -> PolicyRecord:
         """About `batch_size` rows, equally many from every policy: leaves [m, q, ...], [m, q] and [m, k].
 
         Drawing them grouped by policy lets an evaluator read each assessment once. While only some slots are filled,
@@ -56,7 +56,7 @@ class Memory(struct.PyTreeNode):
         policies, transitions = self.slots.target.shape
         slots = jnp.arange(policies) % filled
         rows = jax.random.randint(key, (policies, -(-batch_size // policies)), 0, transitions)
-        return Policy(
+        return PolicyRecord(
             self.slots.observation[slots[:, None], rows],
             self.slots.target[slots[:, None], rows],
             self.slots.returns[slots],

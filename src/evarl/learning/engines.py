@@ -12,12 +12,12 @@ from jaxtyping import Array
 
 from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Showing
+from evarl.assessment.assessment import AssessmentRollout
 from evarl.assessment.host import HostAssessment
 from evarl.errors import WorldError
 from evarl.learning.learner import Learner, LearnerState, Metrics
-from evarl.rollouts.host import HostAct, HostStates
-from evarl.rollouts.host import collect as collect_on_host
+from evarl.simulation.host import HostAct, HostStates
+from evarl.simulation.host import collect as collect_on_host
 from evarl.worlds.world import HostWorld, Key
 
 CAPACITY = 256
@@ -207,7 +207,7 @@ class HostEngine:
 
     def _experience(
         self, state: LearnerState, states: HostStates, collect_key: Key, learn_key: Key, index: int
-    ) -> tuple[Trajectory, Showing | None]:
+    ) -> tuple[Trajectory, AssessmentRollout | None]:
         """The batch of an update and, if there is one to take, the assessment."""
         config, examiner = self.learner.config, self.learner.examiner
         act = self._acting(state, collect_key, config.steps)

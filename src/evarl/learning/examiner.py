@@ -9,12 +9,12 @@ from jaxtyping import Array, Float, Int
 
 from evarl.agents.advantages import returns_to_go
 from evarl.agents.agent import Agent, PolicyState
-from evarl.agents.guidance import Guidance
+from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Assessment, Showing
+from evarl.assessment.assessment import Assessment, AssessmentRollout
 from evarl.assessment.host import HostAssessment
 from evarl.evaluators.fitting import SLOWEST, Evaluator, EvaluatorState, make_evaluator
-from evarl.evaluators.memory import Memory, Policy
+from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.objective import Evidence, Objective, Thinned, guide, masked_mean, mean_of_others
 from evarl.worlds.spaces import Box
@@ -104,8 +104,8 @@ class Examiner:
         agent: Agent,
         policy: PolicyState,
         trajectory: Trajectory,
-        showing: Showing,
-    ) -> tuple[ExaminerState, Guidance | None, Metrics]:
+        showing: AssessmentRollout,
+    ) -> tuple[ExaminerState, GradientWeights | None, Metrics]:
         """One update's worth: measure, remember, fit, and guide."""
         config = self.config
         value, returns = self._returns(agent, policy, trajectory)
@@ -124,7 +124,7 @@ class Examiner:
         fresh, blind = (predict(evaluator, xi, stride, skip) for xi in (shown, average))
         metrics = self._fresh_metrics(state, fresh, blind, value[::stride, ::skip], returns[::stride, ::skip])
         if memory is not None:
-            policy_row = Policy(*self._subsample(key, flat, returns.reshape(-1)), shown)
+            policy_row = PolicyRecord(*self._subsample(key, flat, returns.reshape(-1)), shown)
             memory = memory.store(index, policy_row)
             evaluator = self.evaluator.rescale(evaluator, policy_row, index)
             filled = jnp.minimum(index + 1, memory.policies)

@@ -12,12 +12,12 @@ from evarl.agents.agent import Agent, AgentState, make_agent
 from evarl.agents.distributions import noise_for
 from evarl.agents.improve import improve
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Assessment, Showing
+from evarl.assessment.assessment import Assessment, AssessmentRollout
 from evarl.assessment.host import HostAssessment
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.examiner import Examiner, ExaminerState, LearntEvaluator, make_examiner
-from evarl.rollouts.collect import Act, WorldStates, begin, collect
-from evarl.rollouts.episodes import EpisodeClock, episode_statistics
+from evarl.simulation.collect import Act, WorldStates, begin, collect
+from evarl.simulation.episodes import EpisodeClock, episode_statistics
 from evarl.worlds.registry import make_world
 from evarl.worlds.world import HostWorld, Key, World
 
@@ -85,7 +85,12 @@ class Learner:
         return lambda key, observation: self.agent.act(state.agent.policy, key, observation)
 
     def learn(
-        self, state: LearnerState, key: Key, index: Int[Array, ""], trajectory: Trajectory, showing: Showing | None
+        self,
+        state: LearnerState,
+        key: Key,
+        index: Int[Array, ""],
+        trajectory: Trajectory,
+        showing: AssessmentRollout | None,
     ) -> tuple[LearnerState, Metrics]:
         """Learn from a batch and an assessment, wherever they came from."""
         clock, metrics = episode_statistics(state.clock, trajectory.reward, trajectory.done, self.config.discount)

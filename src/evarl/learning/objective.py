@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from evarl.agents.guidance import Guidance
+from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Showing
+from evarl.assessment.assessment import AssessmentRollout
 
 Predict = Callable[[Float[Array, " k"]], Float[Array, "T N"]]
 """V̂ at every state of the batch as a function of the assessment returns Ξ."""
@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
     """Return-to-go."""
     value: Float[Array, "T N"]
     """The critic's value."""
-    showing: Showing
+    showing: AssessmentRollout
     baseline: Float[Array, "h k"]
     """Running mean of the assessment's rewards-to-go, from earlier updates."""
     loss_baseline: Float[Array, ""]
@@ -72,7 +72,7 @@ def guide(
     predict: Predict,
     thinned: Thinned | None = None,
     ramp: Float[Array, ""] | float = 1.0,
-) -> tuple[Guidance, dict[str, Array]]:
+) -> tuple[GradientWeights, dict[str, Array]]:
     """Weights, bonus and assessment advantages for one policy update, and what they look like.
 
     w wants V̂ at every state of the batch. u is an average over states, and for visited states the thinned batch does.
@@ -120,7 +120,7 @@ def guide(
         bonus -= objective.beta_variance * ramp * hold(centre, start, trajectory.done)
 
     steps = showing.log_prob.size
-    guidance = Guidance(
+    guidance = GradientWeights(
         weight=weight,
         bonus=bonus,
         observation=showing.observation.reshape(steps, *showing.observation.shape[3:]),

@@ -52,8 +52,8 @@ class LogSettings:
     """Fits on resampled trajectories, for a standard error of fitted Q evaluation."""
     fqe: FQEConfig = field(default_factory=lambda: FQEConfig(time_feature=True))
     """Fitted Q evaluation. The values of a run end at its time limit, so time is a feature."""
-    draw: int = 0
-    """Number that fixes everything random."""
+    random_seed: int = 0
+    """Random seed."""
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
@@ -68,5 +68,5 @@ class LogSettings:
             real("clip", self.clip)
         whole("resamples", self.resamples, least=2)
         whole("fqe-refits", self.fqe_refits, least=0)
-        whole("draw", self.draw, least=-MOST)
+        whole("random-seed", self.random_seed, least=-MOST)
         self.fqe.validate()

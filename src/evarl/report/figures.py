@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from evarl.evaluation.evaluate import Evaluation, Queries
+from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
 from evarl.ope.configuration import LABELS
-from evarl.report.evaluation import Evaluation, Queries
-from evarl.report.predictors import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
 
 STYLES = {
     BATCH: ("#999999", "s"),

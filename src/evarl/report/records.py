@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from evarl.report.evaluation import Evaluation, Queries, Row, SeedEvaluation
-from evarl.report.examination import Examination
-from evarl.report.logged import logged_record
+from evarl.evaluation.assess import Examination
+from evarl.evaluation.evaluate import Evaluation, Queries, Row, SeedEvaluation
+from evarl.evaluation.logged import logged_record
 from evarl.report.pictures import is_board, pictures
 
 

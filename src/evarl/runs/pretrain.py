@@ -13,7 +13,7 @@ from evarl.assessment.assessment import Assessment
 from evarl.assessment.host import HostAssessment
 from evarl.errors import InputError
 from evarl.evaluators.fitting import Evaluator, EvaluatorState, make_evaluator
-from evarl.evaluators.memory import Memory, Policy
+from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.examiner import LearntEvaluator
@@ -30,7 +30,7 @@ class Past:
     """What the policies of a run met and showed: leaves [seeds, M, S, ...], [seeds, M, S], [seeds, M, k]."""
 
     assessment: Assessment | HostAssessment
-    policies: Policy
+    policies: PolicyRecord
     updates: list[int]
     """Which updates the M policies made."""
 
@@ -83,7 +83,7 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
         flat = jax.tree.map(
             lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (memory.slots.observation, memory.slots.target)
         )
-        merged = Policy(observation=flat[0], target=flat[1], returns=memory.slots.returns)
+        merged = PolicyRecord(observation=flat[0], target=flat[1], returns=memory.slots.returns)
         state = evaluator.rescale(state, merged, jnp.zeros((), jnp.int32))
         return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), key)[0]
 

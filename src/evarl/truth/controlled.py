@@ -28,9 +28,9 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.distributions import Categorical, Distribution, world_action
-from evarl.certify import trajectory_estimate
+from evarl.bounds import trajectory_estimate
 from evarl.ranges import whole
-from evarl.rollouts.collect import begin
+from evarl.simulation.collect import begin
 from evarl.sizes import check_memory, check_rollouts
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import Key, Step, World, WorldState

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.distributions import world_action
 from evarl.errors import InputError
-from evarl.rollouts.collect import Act, begin
+from evarl.simulation.collect import Act, begin
 from evarl.sizes import check_rollouts
 from evarl.worlds.spaces import Space
 from evarl.worlds.world import HostWorld, Key, Step, World, WorldState

@@ -1,0 +1,167 @@
+"""C1 with an evaluator: its prediction at the start state as a control variate, without a union bound.
+
+With f the evaluator's value clipped into [c, d], and M fresh start states s̃_ij for *each* rollout,
+
+    X_i = G_i − λ (f(s_i) − mean_j f(s̃_ij))   ∈ [low − λ(d − c), high + λ(d − c)],   E X_i = J
+
+whatever the evaluator is worth, because s_i and s̃_ij are drawn alike. Where it is good, X varies less; but the range is wider,
+and a bet against a wide range is a timid one. Alone X loses to G for small n. So the stake is divided beforehand,
+
+    E_t(m) = ½ K_t(m; λ=0) + ¼ K_t(m; λ=½) + ¼ K_t(m; λ=1)
+
+each K on the scale of its own range. A mixture of e-processes is an e-process: at worst half of the stake is lost, which
+costs ln 2 beside ln(1/α), and nothing has to be chosen from the data.
+
+The evaluator, [c, d], M, the λ and the shares must be fixed before the rollouts. Fresh states must be drawn anew for each
+rollout: shared ones would make all X err together.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evarl.bounds import betting, inputs
+from evarl.bounds.betting import Stream
+from evarl.bounds.sequential import Decision, Lanes, decide
+from evarl.errors import InputError
+
+SHARES: Mapping[float, float] = {0.0: 0.5, 0.5: 0.25, 1.0: 0.25}
+"""λ → share of the stake."""
+
+
+def controlled_returns(
+    returns: ArrayLike, values: ArrayLike, fresh: ArrayLike, coefficient: float, value_low: float, value_high: float
+) -> np.ndarray:
+    """X [n] of returns [n], values [n] at their start states and values [n, M] at fresh start states.
+
+    >>> controlled_returns([1.0, 3.0], [1.0, 2.0], [[1.0, 2.0], [0.0, 9.0]], 1.0, 0.0, 2.0)
+    array([1.5, 2. ])
+    """
+    found = inputs.vector("returns", returns, of="rollouts")
+    at_start = inputs.same_length("values", values, len(found))
+    elsewhere = inputs.array("fresh", fresh)
+    if elsewhere.ndim != 2 or len(elsewhere) != len(found) or not elsewhere.shape[1]:
+        raise InputError(f"fresh: has shape {elsewhere.shape}; want [{len(found)}, M], M start states for each rollout")
+    if len(found) > 1 and np.ptp(elsewhere, axis=0).max() == 0 and np.ptp(elsewhere) > 0:
+        raise InputError("fresh: all rows are the same; want start states that are drawn anew for each rollout")
+    if not value_low <= value_high:
+        raise InputError(f"value range: [{value_low:g}, {value_high:g}] is not allowed; want the lower number first")
+    difference = np.clip(at_start, value_low, value_high) - np.clip(elsewhere, value_low, value_high).mean(axis=1)
+    return found - coefficient * difference
+
+
+def mixture_lower_bound(
+    returns: ArrayLike,
+    values: ArrayLike,
+    fresh: ArrayLike,
+    low: float,
+    high: float,
+    alpha: float = 0.05,
+    *,
+    value_low: float | None = None,
+    value_high: float | None = None,
+    shares: Mapping[float, float] = SHARES,
+    sequential: bool = False,
+    cap: float = betting.CAP,
+) -> float:
+    """The ℓ with P(J < ℓ) ≤ α by the bets of `betting` on the mixture; [c, d] is [low, high] unless given.
+
+    >>> rng = np.random.default_rng(1)
+    >>> start, fresh = rng.uniform(size=200), rng.uniform(size=(200, 50))
+    >>> raw = betting.betting_lower_bound(start, 0.0, 1.0)
+    >>> raw < mixture_lower_bound(start, start, fresh, 0.0, 1.0)
+    True
+    """
+    betting.check(alpha, cap)
+    streams = mixture_streams(returns, values, fresh, low, high, value_low, value_high, shares)
+    return betting.lower_bound(streams, alpha, sequential, cap)
+
+
+def mixture_e_process(
+    returns: ArrayLike,
+    values: ArrayLike,
+    fresh: ArrayLike,
+    mean: float,
+    low: float,
+    high: float,
+    alpha: float = 0.05,
+    *,
+    value_low: float | None = None,
+    value_high: float | None = None,
+    shares: Mapping[float, float] = SHARES,
+    sequential: bool = False,
+    cap: float = betting.CAP,
+) -> np.ndarray:
+    """E_t [n] against J ≤ mean.
+
+    >>> mixture_e_process([1.0, 1.0], [0.0, 0.0], [[0.0], [0.0]], 0.5, 0.0, 1.0, sequential=True).round(4)
+    array([1.4339, 2.1116])
+    """
+    betting.check(alpha, cap)
+    streams = mixture_streams(returns, values, fresh, low, high, value_low, value_high, shares)
+    return betting.mixture(streams, alpha, sequential, cap)(betting.check_mean(mean, low, high))
+
+
+def mixture_sequential_test(
+    rollouts: Iterable[tuple[float, float, ArrayLike]],
+    threshold: float,
+    low: float,
+    high: float,
+    alpha: float = 0.05,
+    alpha_reject: float = 0.05,
+    budget: int | None = None,
+    cap: float = betting.CAP,
+    *,
+    value_low: float | None = None,
+    value_high: float | None = None,
+    shares: Mapping[float, float] = SHARES,
+) -> Decision:
+    """`sequential_test` on rollouts (return, value at its start state, values [M] at fresh start states).
+
+    >>> mixture_sequential_test([(1.0, 0.5, [0.5])] * 50, 0.5, 0.0, 1.0).outcome
+    'certified'
+    """
+    inputs.check_range(low, high)
+    c, d = inputs.value_range(low, high, value_low, value_high)
+    check_shares(shares)
+    coefficients = np.array(list(shares))
+    reach = coefficients * (d - c)
+    lanes = Lanes(low - reach, high + reach, np.array(list(shares.values())))
+
+    def rows() -> Iterable[np.ndarray]:
+        for result, value, fresh in rollouts:
+            found = inputs.returns_in("returns", [result], low, high)
+            elsewhere = inputs.vector("fresh", fresh, of="start states")[None]
+            yield np.array([controlled_returns(found, [value], elsewhere, k, c, d)[0] for k in coefficients])
+
+    return decide(rows(), lanes, betting.check_mean(threshold, low, high), alpha, alpha_reject, budget, cap)
+
+
+def mixture_streams(
+    returns: ArrayLike,
+    values: ArrayLike,
+    fresh: ArrayLike,
+    low: float,
+    high: float,
+    value_low: float | None,
+    value_high: float | None,
+    shares: Mapping[float, float],
+) -> list[Stream]:
+    """What is bet on, the raw returns first."""
+    found = inputs.returns_in("returns", returns, low, high)
+    c, d = inputs.value_range(low, high, value_low, value_high)
+    check_shares(shares)
+    return [
+        Stream(controlled_returns(found, values, fresh, k, c, d), low - k * (d - c), high + k * (d - c), share)
+        for k, share in sorted(shares.items())
+    ]
+
+
+def check_shares(shares: Mapping[float, float]) -> None:
+    """Refuse a stake that is not wholly divided, or one that leaves out raw returns."""
+    if 0.0 not in shares or min(shares) < 0 or min(shares.values()) <= 0 or abs(sum(shares.values()) - 1) > 1e-9:
+        raise InputError(
+            f"shares: {dict(shares)} is not allowed; want λ → share with λ = 0 among them, no negative λ, and positive "
+            "shares that sum to 1"
+        )

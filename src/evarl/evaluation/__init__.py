@@ -1,0 +1,1 @@
+"""How right predictions are: evaluators, critics, controls and off-policy estimates against the truth."""

@@ -1,1 +1,0 @@
-"""Studies that are made by one command each."""

@@ -1,0 +1,174 @@
+"""Workers on a Ray cluster, or on a Ray of our own on this machine: a task for each job. Ray is optional."""
+
+import dataclasses
+import logging
+import os
+import socket
+import time
+import traceback
+import uuid
+from pathlib import Path
+from typing import Any
+
+from evarl.errors import EvarlError, FileError, InputError
+from evarl.storage.files import check_appendable
+from evarl.studies.jobs import Job, JobTakenError, Store
+from evarl.studies.local import default_workers
+from evarl.studies.schedule import Ended
+from evarl.studies.worker import work
+
+DEATHS = 5
+"""Workers that a job may lose, to a machine that goes away or to whoever kills processes, before it counts as failed."""
+
+STOP_SECONDS = 60.0
+"""How long workers may take to save when they are stopped; then they are killed."""
+
+TAKEN_SECONDS = 120.0
+"""How long a job waits for the lock of a worker that died: on network file systems it outlives its machine for a while."""
+
+KNOCK_SECONDS = 10.0
+"""How long a cluster may take to accept a connection."""
+
+OBJECT_STORE_BYTES = 100 * 2**20
+"""Enough for a Ray of our own: jobs go to it, and single lines come back. All else is in the store's folder."""
+
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # jobs reserve no GPU, and see those that their node has
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what Ray has to say about dead workers would go to standard output
+}
+"""What Ray reads when it is imported."""
+
+
+class RayWorkers:
+    """A Ray task for each job, on one core; a job whose worker dies is begun again and goes on where it was saved.
+
+    Args:
+        store: its folder must be on storage that all nodes see under the same path. Every job looks for a file that is
+            put there now; if one does not find it, `ended` raises an `InputError`.
+        address: of the cluster ("auto" for one that runs on this machine), which must have this version of evarl
+            installed. None starts a Ray on this machine that ends with us.
+        count: jobs at the same time, at the most; by default one for each core of the cluster.
+    """
+
+    def __init__(self, store: Store, address: str | None, count: int | None):
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        try:
+            import ray
+        except ImportError as error:
+            raise InputError("engine: ray is not installed; pip install 'evarl[ray]'") from error
+        self._ray, self._count = ray, count
+        self._store = dataclasses.replace(store, folder=store.folder.resolve())
+        self._running: dict[str, Any] = {}
+        self._mark = self._store.folder / f".seen-by-all-{uuid.uuid4().hex[:8]}"
+        try:
+            self._store.folder.mkdir(parents=True, exist_ok=True)
+            self._mark.touch()
+        except OSError as error:
+            raise FileError(f"out: cannot work in {store.folder}: {error.strerror or error}") from error
+        self._ours = not ray.is_initialized()
+        if self._ours:
+            self._connect(address)
+        # A worker does one job and ends: no memory or state of JAX is handed on, and the job's lock dies with it.
+        self._do = ray.remote(num_cpus=1, max_calls=1, max_retries=DEATHS)(_do)
+
+    def free(self) -> int:
+        """How many more can be begun. At least one is asked for, so that a cluster that grows on demand does."""
+        cores = int(self._ray.cluster_resources().get("CPU", 0))
+        return (self._count or max(1, cores)) - len(self._running)
+
+    def begin(self, job: Job) -> None:
+        """Hand a job to Ray, which finds a place for it."""
+        task = self._do.options(name=job.name)
+        self._running[job.name] = task.remote(str(self._store.folder), job.to_dict(), str(self._mark))
+
+    def ended(self) -> dict[str, Ended]:
+        """Those whose task is over."""
+        if not self._running:
+            return {}
+        over = set(self._ray.wait(list(self._running.values()), num_returns=len(self._running), timeout=0)[0])
+        return {name: self._how(name) for name, task in list(self._running.items()) if task in over}
+
+    def stop(self) -> None:
+        """Ask every worker to save and stop, wait, and leave Ray; one that we started ends."""
+        if self._ray.is_initialized():
+            tasks = list(self._running.values())
+            for task in tasks:
+                self._ray.cancel(task)  # the worker's handler of SIGINT runs: training saves and stops
+            late = self._ray.wait(tasks, num_returns=len(tasks), timeout=STOP_SECONDS)[1] if tasks else []
+            for task in late:
+                self._ray.cancel(task, force=True)
+            if self._ours:
+                self._ray.shutdown()
+        self._running.clear()
+        self._mark.unlink(missing_ok=True)
+
+    def _connect(self, address: str | None) -> None:
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address is None:  # which Ray calls "local": its own None takes any cluster that it finds
+            quiet["include_dashboard"] = False
+            quiet["object_store_memory"] = OBJECT_STORE_BYTES
+            quiet["num_cpus"] = self._count or default_workers()
+        try:
+            _knock(address or "local")
+            self._ray.init(address=address or "local", **quiet)
+        except (OSError, RuntimeError, ValueError) as error:
+            self._mark.unlink(missing_ok=True)
+            raise InputError(f"engine: no Ray at {address or 'local'}: {_line(error.__cause__ or error)}") from error
+
+    def _how(self, name: str) -> Ended:
+        try:
+            failure = self._ray.get(self._running.pop(name))
+        except self._ray.exceptions.TaskCancelledError:
+            return Ended("the worker was stopped")
+        except self._ray.exceptions.WorkerCrashedError:
+            return Ended(f"the worker died {DEATHS + 1} times")
+        except self._ray.exceptions.RayError as error:
+            return Ended(_line(error))
+        if failure == UNSEEN:
+            raise InputError(
+                f"out: a Ray worker does not see {self._store.folder}; choose a folder on storage that all nodes share"
+            )
+        return Ended(failure)
+
+
+UNSEEN = "unseen"
+"""What a job says if the folder is not there."""
+
+
+def _do(folder: str, data: dict[str, Any], mark: str) -> str | None:
+    """Do a job in a Ray worker; returns what went wrong, in one line. Dying is Ray's business: it calls this again."""
+    if not Path(mark).exists():
+        return UNSEEN
+    until = time.monotonic() + TAKEN_SECONDS
+    try:
+        while True:
+            try:
+                work(folder, data)
+                return None
+            except JobTakenError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(1)
+    except EvarlError as error:
+        return str(error)
+    except Exception as error:
+        path = Store(Path(folder)).work(Job.from_dict(data)) / "output.txt"
+        check_appendable(path)
+        with path.open("a") as output:
+            traceback.print_exc(file=output)
+        return f"{_line(error)} (see {path})"
+
+
+def _knock(address: str) -> None:
+    """Fail at once where nobody listens: Ray tries for minutes, and says so every few seconds."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
+
+
+def _line(error: BaseException) -> str:
+    """An exception in one line: its kind and the last thing it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else 'no more is known'}"

@@ -1,0 +1,155 @@
+"""How much of each family of worlds is run: to see the path, on a laptop, or as in the paper. Plain data."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from evarl.ope.configuration import Method
+
+ScaleName = Literal["smoke", "laptop", "paper"]
+ResultName = Literal["tradeoff", "ope-on-eva", "pipelines", "continuous", "mismatch", "tabular", "curves", "scenarios"]
+"""The paper's results, each a module of `evarl.studies.results`."""
+
+METHODS: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "tis", "pdis", "dr", "wpdis", "wdr")
+"""The paper's four, fitted Q evaluation in both conventions, and the self-normalised forms that are less noisy."""
+
+
+COMPILE_QUICKLY = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+)
+"""XLA's flags for programs that run a few times only: code that is slow, after half the time to compile."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Worlds that share their settings, and how they are run at one scale."""
+
+    preset: str
+    worlds: tuple[str, ...]
+    seeds: int
+    group: int
+    """Seeds in one job."""
+    betas: tuple[float, ...]
+    """Evaluability coefficients above 0."""
+    frozen: bool
+    """Whether frozen evaluators are tried as well."""
+    states: int
+    """States of each kind whose true values are estimated,"""
+    rollouts: int
+    """each from so many rollouts."""
+    log_megabytes: float
+    """Log of the last updates kept for off-policy evaluation, for each seed."""
+    fqe_steps: int
+    weight: float
+    """Rough cost of one seed, relative to others."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Settings that differ from the preset."""
+    per_world: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Settings of single worlds that differ from those of the others."""
+    pretraining: tuple[int, int, int] = (100, 512, 5000)
+    """Policies, transitions of each and gradient steps for the frozen evaluator."""
+    methods: tuple[Method, ...] = METHODS
+    """Off-policy methods."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """All families at one scale."""
+
+    name: ScaleName
+    about: str
+    minatar: Family
+    brax: Family
+    navigation: Family
+    trials: int
+    """Random tabular MDPs."""
+
+
+GAMES = ("gymnax/Asterix-MinAtar", "gymnax/Freeway-MinAtar", "gymnax/SpaceInvaders-MinAtar")
+ROBOTS = ("brax/halfcheetah", "brax/reacher", "brax/ant")
+WITHOUT_TIS: tuple[Method, ...] = tuple(method for method in METHODS if method != "tis")
+"""The paper leaves TIS out where episodes have 1 000 steps."""
+
+PAPER = Scale(
+    name="paper",
+    about="the paper's protocol: 10M steps and 20 seeds of MinAtar, 20M and 20 of Brax, 30 seeds of navigation",
+    minatar=Family("minatar", GAMES, 20, 5, (0.01, 0.1), True, 64, 64, 250, 50_000, 100),
+    brax=Family("brax", ROBOTS, 20, 2, (5e-4, 5e-3), True, 32, 16, 400, 50_000, 1000, methods=WITHOUT_TIS),
+    navigation=Family("navigation", ("navigation",), 30, 15, (0.05,), False, 64, 256, 2, 10_000, 3),
+    trials=1000,
+)
+
+LAPTOP = Scale(
+    name="laptop",
+    about=(
+        "2M steps and 3 seeds of MinAtar; 0.5M steps (Reacher: 2M) and 3 seeds of Brax, from 256 environments × 80 steps, "
+        "so that episodes of 1 000 steps come to their end; 10 seeds of navigation"
+    ),
+    minatar=Family("minatar", GAMES, 3, 3, (0.01, 0.1), True, 64, 64, 90, 20_000, 20, {"updates": 313}),
+    brax=Family(
+        "brax",
+        ROBOTS,
+        3,
+        3,
+        (5e-4,),
+        False,
+        16,
+        8,
+        90,
+        20_000,
+        200,
+        {
+            "updates": 25,
+            "environments": 256,
+            "steps": 80,
+            "assessment.base_updates": 10,
+            "evaluator.warmup": 5,
+            "evaluator.learning_rate": 1e-3,
+        },
+        per_world={"brax/reacher": {"updates": 98, "assessment.base_updates": 30}},
+        methods=WITHOUT_TIS,
+    ),
+    navigation=Family("navigation", ("navigation",), 10, 10, (0.05,), False, 64, 256, 2, 10_000, 3),
+    trials=1000,
+)
+
+FEW: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr")
+"""Enough to see that it works."""
+
+TINY = {
+    "updates": 5,
+    "environments": 8,
+    "steps": 20,
+    "horizon": 10,  # too short for most episodes to end before: logs of one shape share their compiled programs
+    "evaluator.warmup": 1,
+    "evaluator.batch_size": 16,
+    "evaluator.network.layers": 1,
+    "assessment.base_updates": 2,
+    "agent.hidden_sizes": [8],
+}
+
+SMOKE = Scale(
+    name="smoke",
+    about="one game, one robot, two seeds, five updates: shows that everything runs; its numbers and verdicts mean nothing",
+    minatar=Family(
+        "minatar", GAMES[2:], 2, 2, (0.01,), True, 4, 2, 5, 100, 1, TINY, pretraining=(4, 32, 20), methods=FEW
+    ),
+    brax=Family("brax", ("brax/inverted_pendulum",), 2, 2, (5e-4,), False, 4, 2, 5, 100, 1, TINY, methods=FEW),
+    navigation=Family("navigation", ("navigation",), 2, 2, (0.05,), False, 4, 8, 1, 100, 1, TINY, methods=FEW),
+    trials=20,
+)
+
+SCALES: dict[ScaleName, Scale] = {scale.name: scale for scale in (SMOKE, LAPTOP, PAPER)}
+
+
+def with_seeds(scale: Scale, seeds: int | None) -> Scale:
+    """The scale with another number of seeds everywhere."""
+    if seeds is None:
+        return scale
+
+    def changed(family: Family) -> Family:
+        return dataclasses.replace(family, seeds=seeds)
+
+    return dataclasses.replace(
+        scale, minatar=changed(scale.minatar), brax=changed(scale.brax), navigation=changed(scale.navigation)
+    )

@@ -1,0 +1,224 @@
+"""What workers do. Each task is a function of a job and the store: it may be stopped at any time and called again."""
+
+import itertools
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from evarl.assessment.assessment import Assessment
+from evarl.evaluation.evaluate import Evaluation, SeedEvaluation, evaluate
+from evarl.evaluation.predictors import CRITIC, EVALUATOR
+from evarl.learning.configuration import TrainConfig, with_settings
+from evarl.learning.presets import preset
+from evarl.ope.configuration import LABELS, LogSettings
+from evarl.ope.fqe_configuration import FQEConfig
+from evarl.report.pictures import CHANNELS
+from evarl.runs.assessments import build_assessment, load_assessment, save_assessment, save_evaluator
+from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.pretrain import fit_to, learnt_from, remember
+from evarl.runs.run import Run
+from evarl.runs.train import train
+from evarl.studies.jobs import Job, Store
+
+CURVE_POINTS = 60
+"""Points of a learning curve: means over as many equal stretches of training."""
+
+SHOWN = (EVALUATOR, CRITIC, LABELS["fqe"])
+"""Predictors whose single predictions are kept, for pictures of true against predicted values."""
+
+TRAINING = 0.7
+"""Share of a training job's progress that is training; the rest is evaluation."""
+
+
+def train_and_evaluate(job: Job, store: Store) -> dict[str, Any]:
+    """Train a group of seeds, then hold every predictor, and off-policy estimates if asked for, against the truth."""
+    settings, folder = job.settings, store.work(job) / "run"
+    config = _config(job, store)
+
+    def watch(done: int, of: int) -> None:
+        store.say(job, TRAINING * done / of, f"update {done} of {of}")
+
+    store.say(job, 0.0, "compiling")
+    log = settings["log_megabytes"] * config.seeds
+    run = train(config, out=folder, resume=True, quiet=True, log_megabytes=log, watch=watch)
+    counted = 0
+
+    def say(text: str) -> None:
+        nonlocal counted
+        store.say(job, TRAINING + (1 - TRAINING) * counted / config.seeds, f"evaluating{text.rpartition(':')[2]}")
+        counted += 1
+
+    found = evaluate(
+        run,
+        rollouts=settings["rollouts"],
+        states=settings["states"],
+        ope=LogSettings(
+            methods=tuple(settings["methods"]),
+            fqe=FQEConfig(time_feature=True, steps=settings["fqe_steps"]),
+            resamples=200,
+        )
+        if settings["methods"]
+        else None,
+        say=say,
+    )
+    record = {
+        "seeds": [_seed_record(seed) for seed in found.seeds],
+        "about": _about(found),
+        "curves": _curves(run),
+        "training": {
+            name: run.summary[name] for name in ("seconds", "compile_seconds", "steps_per_second", "peak_memory_gib")
+        },
+        "updates": config.updates,
+        "steps": config.updates * config.environments * config.steps,
+    }
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    shutil.rmtree(folder / "log", ignore_errors=True)
+    return record
+
+
+def make_assessment(job: Job, store: Store) -> dict[str, Any]:
+    """The start states of a world's driver's test, drawn once, so that all conditions and seeds take the same."""
+    keep_compiled_programs()
+    config = _config(job, store)
+    assessment = build_assessment(config, lambda text: store.say(job, 0.1, "training the base policy"))
+    save_assessment(store.file(job), assessment)
+    assert isinstance(assessment, Assessment)
+    observations = np.asarray(assessment.observations())
+    return {
+        "world": config.world,
+        "assessed_in": assessment.world.name,
+        "horizon": assessment.horizon,
+        "channels": list(CHANNELS.get(config.world, ())),
+        "observations": _rounded(observations.astype(np.float64))
+        if observations.ndim < 4
+        else observations.astype(int).tolist(),
+    }
+
+
+def pretrain_evaluator(job: Job, store: Store) -> dict[str, Any]:
+    """An evaluator fitted to the policies of a run of ordinary training, to be held fixed."""
+    keep_compiled_programs()
+    config, settings = _config(job, store), job.settings
+    assessment = load_assessment(store.file(job.needs["assessment"]))
+    seeds = list(range(config.seed, config.seed + config.seeds))
+    done = 0
+
+    def advance(updates: int) -> None:
+        nonlocal done
+        done += updates
+        store.say(job, TRAINING * done / config.updates, f"update {done} of {config.updates}")
+
+    past = remember(config, assessment, settings["policies"], settings["transitions"], seeds, advance)
+    store.say(job, TRAINING, "fitting the evaluator")
+    evaluator, state = fit_to(past, config, list(range(len(seeds))), settings["steps"], config.seed)
+    save_evaluator(store.file(job), learnt_from(past, evaluator, state), config)
+    return {"policies": len(past.updates) * len(seeds), "steps": settings["steps"]}
+
+
+def tabular(job: Job, store: Store) -> dict[str, Any]:
+    """L and J against β in random tabular MDPs."""
+    from evarl.theory.tabular_study import tabular_study
+
+    store.say(job, 0.0, f"{job.settings['trials']} trials")
+    return tabular_study(**job.settings)
+
+
+TASKS: dict[str, Callable[[Job, Store], dict[str, Any]]] = {
+    "train": train_and_evaluate,
+    "assessment": make_assessment,
+    "pretrain": pretrain_evaluator,
+    "tabular": tabular,
+}
+
+
+def _config(job: Job, store: Store) -> TrainConfig:
+    """The preset with the job's changes, and the files of the jobs it needs."""
+    config = with_settings(preset(job.settings["preset"]), job.settings["changes"])
+    if "assessment" in job.needs and job.task != "assessment":
+        config = with_settings(config, {"assessment.file": str(store.file(job.needs["assessment"]))})
+    if "frozen" in job.needs:
+        config = with_settings(config, {"evaluator.file": str(store.file(job.needs["frozen"]))})
+    return config.resolved()
+
+
+def _seed_record(seed: SeedEvaluation) -> dict[str, Any]:
+    """One seed: returns, scores of all predictors, single predictions of a few, and how trusty the log's estimates are."""
+    queries = {}
+    for kind, asked in seed.queries.items():
+        scores = {
+            name: {"mae": _round(s.mae), "mse": _round(s.mse), "bias": _round(s.bias), "rank": s.rank}
+            for name, s in asked.scores.items()
+        }
+        shown = {name: _rounded(asked.predictions[name].mean(axis=0)) for name in SHOWN if name in asked.predictions}
+        queries[kind] = {
+            "scores": scores,
+            "truth": _rounded(asked.truth.value),
+            "standard_error": _rounded(asked.truth.standard_error),
+            "rollouts": asked.truth.rollouts,
+            "predictions": shown,
+        }
+    logged = seed.logged
+    return {
+        "seed": seed.seed,
+        "return": _round(seed.discounted.mean),
+        "return_undiscounted": _round(seed.undiscounted.mean),
+        "assessment": _rounded(np.asarray(seed.assessment)),
+        "queries": queries,
+        "log": None
+        if logged is None
+        else {
+            "trajectories": logged.trajectories,
+            "steps": logged.steps,
+            "effective_sample_size": {m: one.effective_sample_size for m, one in logged.estimates.items()},
+            "bellman_error": {m: one.bellman_error for m, one in logged.estimates.items()},
+            "warnings": {m: list(one.warnings) for m, one in logged.estimates.items() if one.warnings},
+        },
+    }
+
+
+def _about(found: Evaluation) -> dict[str, Any]:
+    return {
+        "world": found.world,
+        "discount": found.discount,
+        "horizon": found.horizon,
+        "start_states": found.start_states,
+        "shuffled_with": found.shuffled_with,
+        "notes": [note for note in found.notes if not note.startswith("seed ")],
+    }
+
+
+def _curves(run: Run) -> dict[str, Any]:
+    """Return and evaluation error over training, a row for each seed: means over equal stretches of updates."""
+    table = run.metrics
+    updates = run.config.updates
+    edges = np.linspace(0, updates, min(CURVE_POINTS, updates) + 1).astype(int)
+    update, seed = table["update"].to_numpy(), table["seed"].to_numpy()
+    per_update = run.config.environments * run.config.steps
+    found: dict[str, Any] = {"steps": [int(edge) * per_update for edge in edges[1:]]}
+    for name in ("return", "return_discounted", "evaluation_error_fresh", "evaluation_error"):
+        if name not in table.column_names:
+            continue
+        values = table[name].to_numpy()
+        rows = []
+        for one in run.seeds:
+            mine = values[seed == one][np.argsort(update[seed == one])]
+            rows.append([_mean(mine[a:b]) for a, b in itertools.pairwise(edges)])
+        found[name] = rows
+    return found
+
+
+def _mean(values: np.ndarray) -> float | None:
+    values = values[np.isfinite(values)]
+    return _round(values.mean()) if values.size else None
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _rounded(values: np.ndarray) -> list[Any]:
+    if values.ndim > 1:
+        return [_rounded(row) for row in values]
+    return [_round(float(value)) for value in values]

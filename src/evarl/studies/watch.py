@@ -1,0 +1,85 @@
+"""The live display of a reproduction, always on standard error."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from evarl.studies.jobs import Job, Store, with_needs
+
+PLAIN_SECONDS = 30.0
+"""Without a terminal, a line is printed this often, and whenever a job ends."""
+
+ENOUGH = 0.02
+"""Share of the work after which what is left can be estimated."""
+
+
+def time_left(seconds: float, gained: float, missing: float) -> str:
+    """How long the missing share of the work takes, if it goes as the gained one went; nothing while that is small.
+
+    >>> time_left(600, 0.25, 0.75), time_left(7200, 0.5, 0.5), time_left(20, 0.1, 0.1), time_left(600, 0.01, 0.99)
+    (', about 30 minutes left', ', about 2.0 hours left', ', about 1 minute left', '')
+    """
+    if gained < ENOUGH or missing <= 0:
+        return ""
+    minutes = max(1, round(seconds * missing / gained / 60))
+    if minutes > 90:
+        return f", about {minutes / 60:.1f} hours left"
+    return f", about {minutes} minute{'s' if minutes > 1 else ''} left"
+
+
+class Display:
+    """One bar for all jobs, weighted by how long they take, and one for each that is running."""
+
+    def __init__(self, jobs: list[Job], store: Store, quiet: bool = False):
+        self._store, self._jobs = store, with_needs(jobs)
+        self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
+        self._live = self._console.is_terminal and not quiet
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._live,
+        )
+        self._all = self._progress.add_task("all jobs", total=sum(job.weight for job in self._jobs), text="")
+        self._bars: dict[str, TaskID] = {}
+        self._said: tuple[int, int] = (-1, 0)
+        self._when = 0.0
+        self._began: tuple[float, float] | None = None
+        """When it was first shown, and the share that was done then."""
+
+    def __enter__(self) -> "Display":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, finished: int, failed: int, running: list[Job]) -> None:
+        """Bring the bars up to date."""
+        said = {job.name: self._store.progress(job) for job in running}
+        share = {job.name: 1.0 for job in self._jobs if self._store.result_file(job).exists()}
+        done = sum(job.weight * share.get(job.name, said.get(job.name, (0.0, ""))[0]) for job in self._jobs)
+        now, reached = time.monotonic(), done / sum(job.weight for job in self._jobs)
+        began, first = self._began = self._began or (now, reached)
+        text = f"{finished} of {len(self._jobs)} finished" + (f", {failed} failed" if failed else "")
+        text += time_left(now - began, reached - first, 1 - reached)
+        self._progress.update(self._all, completed=done, text=text)
+        for name in self._bars.keys() - said.keys():
+            self._progress.remove_task(self._bars.pop(name))
+        for name, (part, what) in said.items():
+            if name not in self._bars:
+                self._bars[name] = self._progress.add_task(name, total=1.0, text="")
+            self._progress.update(self._bars[name], completed=part, text=what)
+        if not self._live and ((finished, failed) != self._said or now - self._when > PLAIN_SECONDS):
+            self._said, self._when = (finished, failed), now
+            going = "; ".join(f"{name}: {what or 'starting'}" for name, (_, what) in said.items())
+            self._console.print(
+                f"{reached:.0%}, {text}" + (f"; {going}" if going else ""), markup=False, highlight=False
+            )

@@ -1,0 +1,85 @@
+"""Does one job, in a process of its own: `python -m evarl.studies.worker FOLDER < JOB.json`."""
+
+import contextlib
+import ctypes
+import json
+import resource
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from evarl.errors import EvarlError
+from evarl.runs.provenance import commit, machine, versions
+from evarl.stopping import Stopped
+from evarl.studies.jobs import Job, JobTakenError, Store
+
+FAILED, STOPPED = 2, 130
+PR_SET_PDEATHSIG = 1
+"""From <linux/prctl.h>."""
+WAIT_SECONDS = 1.0
+
+
+def work(folder: str, data: dict[str, Any]) -> None:
+    """Do a job to its end, or to the next interruption: called again, it goes on. A finished job is left alone."""
+    # Runs keep the paths of files they use, and go on only with the same: however the folder was spelt, it is one.
+    store, job = Store(Path(folder).resolve()), Job.from_dict(data)
+    with store.taken(job) as sittings:
+        if store.finished(job):  # by a worker that was thought dead
+            return
+        from evarl.studies.tasks import TASKS  # imports JAX
+
+        began = time.monotonic()
+        result = TASKS[job.task](job, store)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        store.keep(
+            job,
+            {
+                "task": job.task,
+                "settings": job.settings,
+                "needs": {part: needed.name for part, needed in job.needs.items()},
+                "result": result,
+                "seconds": round(time.monotonic() - began, 1),
+                "sittings": sittings,
+                "peak_memory_gib": round(usage.ru_maxrss / 2**20, 2),
+                "machine": machine(),
+                "versions": versions(),
+                "commit": commit(),
+            },
+        )
+
+
+def main() -> None:
+    """Exit with 0 when the job is finished, 130 or 143 when it was stopped, and 2, with a line on standard error, if it failed.
+
+    A job that another process is at, left behind by a reproduction that was killed, is waited for.
+    """
+    _end_with_parent()
+    try:
+        data = json.load(sys.stdin)
+        while True:
+            try:
+                return work(sys.argv[1], data)
+            except JobTakenError:
+                time.sleep(WAIT_SECONDS)
+    except KeyboardInterrupt as stopped:
+        sys.exit(stopped.exit_code if isinstance(stopped, Stopped) else STOPPED)
+    except EvarlError as error:
+        print(error, file=sys.stderr)
+        sys.exit(FAILED)
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(FAILED)
+
+
+def _end_with_parent() -> None:
+    """Have Linux send SIGTERM when the reproduction that began this worker is gone, however it ended."""
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere there is no such call
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""As a user would: `evarl reproduce all --scale smoke`, stopped and gone on with, and a look at every page of it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from evarl.studies.results import NAMES
+from tests.studies.browser import complaints, installed, requests, started
+
+COMMAND = [sys.executable, "-c", "from evarl.cli.main import main; main()", "reproduce", "all", "--scale", "smoke"]
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """Everything, stopped by Ctrl-C once a job is finished, and gone on with."""
+    folder = tmp_path_factory.mktemp("smoke")
+    command = [*COMMAND, "--out", str(folder), "--json"]
+    first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not list(folder.glob("jobs/*.json")) and first.poll() is None:
+        time.sleep(0.2)
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate()
+    assert first.returncode == 130, said
+    assert "go on with the same command" in said
+    kept = {path.name: path.stat().st_mtime_ns for path in folder.glob("jobs/*.json")}
+    assert kept
+    ran = subprocess.run(command, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    for name, written in kept.items():
+        assert (folder / "jobs" / name).stat().st_mtime_ns == written, f"{name} was run twice"
+    return folder, json.loads(ran.stdout.splitlines()[-1])
+
+
+def test_every_result_has_a_report_with_tables_figures_and_verdicts(smoke):
+    folder, summary = smoke
+    assert summary["failures"] == {}
+    assert tuple(summary["verdicts"]) == NAMES
+    assert (folder / "index.html").exists()
+    for name in NAMES:
+        report = folder / name
+        for kind in ("report.html", "*.md", "*.csv", "*.png", "*.svg", "checks.json"):
+            assert list(report.glob(kind)), (name, kind)
+        text = (report / "report.html").read_text()
+        assert "is missing: " not in text
+        assert str(folder) not in text, "a machine's path"
+
+
+def test_a_browser_shows_all_of_it_and_complains_of_nothing(smoke, tmp_path):
+    installed()
+    folder, _ = smoke
+    with started(tmp_path / "profile") as browser:
+        for name in NAMES:
+            browser.get((folder / name / "report.html").as_uri())
+            for figure in browser.find_elements("css selector", "figure img"):
+                assert figure.is_displayed(), name
+                assert browser.execute_script("return arguments[0].naturalWidth", figure) > 100, name
+            assert len(browser.find_elements("css selector", "figure img")) == len(list((folder / name).glob("*.png")))
+            assert browser.find_elements("css selector", "th button"), name
+        browser.get((folder / "index.html").as_uri())
+        assert len(browser.find_elements("css selector", "a[href$='/report.html']")) == len(NAMES)
+        assert complaints(browser) == []
+        assert {address.partition(":")[0] for address in requests(browser)} <= {"file", "data"}
