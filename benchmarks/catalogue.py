@@ -96,7 +96,7 @@ def tasks(
     if course.ppo:
         add(PPO, "training", course.updates, {"agent.algorithm": "ppo"})
     for kind in kinds:
-        updates = course.slow if kind in ("listing", "paired") else course.updates
+        updates = course.slow if kind in ("listing", "pairs") else course.updates
         add(name_of(kind), "training", updates, aware(kind))
         if kind in parts:
             add(name_of(kind) + PARTS, "parts", updates, aware(kind), cold=False)

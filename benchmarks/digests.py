@@ -41,7 +41,7 @@ RUNS = {
     "subsample": f"navigation {AWARE} --evaluator.transitions 64",
     "ppo": f"navigation {AWARE} --agent.algorithm ppo",
     "listing": f"navigation {AWARE} --evaluator.network.kind listing",
-    "paired-tokens": f"navigation {AWARE} --evaluator.network.kind paired",
+    "paired-tokens": f"navigation {AWARE} --evaluator.network.kind PAIRS",
     "linear": f"navigation {AWARE} --evaluator.network.kind linear",
     "frozen": f"navigation {SHORT} --beta 0.05 --evaluator-mode frozen --evaluator.file OUT/plain/pretrained.safetensors "
     "--assessment.file OUT/plain/pretrained-assessment.safetensors",
@@ -68,7 +68,7 @@ THEN = {
 }
 """Commands that are run afterwards; each prints a JSON object."""
 
-CLAIMS = {"CLAIM-SINGLE": "C2", "CLAIM-MEAN-ERROR": "C3", "CLAIM-RMSE": "C4"}
+CLAIMS = {"PAIRS": "pairs", "CLAIM-SINGLE": "C2", "CLAIM-MEAN-ERROR": "C3", "CLAIM-RMSE": "C4"}
 VOLATILE = {"seconds", "compile_seconds", "steps_per_second", "peak_memory_gib", "bytes", "time"}
 """Fields that are not results."""
 

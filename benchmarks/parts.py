@@ -15,7 +15,7 @@ from jax import Array
 
 from benchmarks.programs import Program, learner_for
 from benchmarks.specs import Spec
-from evarl.agents.agent import PolicyState
+from evarl.agents.actor_critic import PolicyState
 from evarl.agents.improve import improve
 from evarl.assessment.assessment import Assessment
 from evarl.learning.examiner import Examiner

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import preset
 
-Kind = Literal["factored", "listing", "paired", "linear"]
-KINDS: tuple[Kind, ...] = ("factored", "listing", "paired", "linear")
+Kind = Literal["factored", "listing", "pairs", "linear"]
+KINDS: tuple[Kind, ...] = ("factored", "listing", "pairs", "linear")
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ CHECKED = [
     for name in (
         "agents.advantages",
         "agents.losses",
-        "agents.improve",
         "agents.a2c",
         "agents.ppo",
         "agents.networks",

@@ -169,7 +169,7 @@ def _check_examiner(config: "TrainConfig", world: Any, batch: float) -> None:
         loops = float(wanted.base_updates) * config.steps
         check_time("assessment.base-updates", wanted.base_updates, loops, "training the base policy")
     value = f"width {network.width}, {network.layers} layers"
-    layers = network.layers if network.kind in ("listing", "paired") else 1
+    layers = network.layers if network.kind in ("listing", "pairs") else 1
     weights = _weights(world.observation_space.size, network.width) + 4.0 * layers * network.width**2
     check_memory("evaluator.network", value, 16 * weights, "training")
     check_time("evaluator.network.layers", network.layers, layers * 1e4, "compilation")

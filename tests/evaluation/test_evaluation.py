@@ -8,7 +8,7 @@ import evarl
 from evarl.evaluation.predictions import Witness
 from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, SHUFFLED, ZEROED
 from evarl.evaluation.scores import Estimate
-from evarl.learning.examiner import LearntEvaluator
+from evarl.evaluators.evaluator import LearntEvaluator
 from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
 QUICK = {"rollouts": 4, "states": 8}

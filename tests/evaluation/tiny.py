@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 
 import evarl
-from evarl.learning.examiner import LearntEvaluator
+from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.presets import preset
 from evarl.runs.assessments import save_evaluator
 

@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evarl.evaluators.configuration import NetworkConfig
-from evarl.evaluators.fitting import SLOWEST, Scale, make_evaluator
-from evarl.evaluators.fitting_configuration import EvaluatorConfig
+from evarl.assessment.behaviour import Behaviour
+from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
+from evarl.evaluators.evaluator import SLOWEST, RunningScale, make_evaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.worlds.spaces import Box
 
 SPACE = Box((2,), 0.0, 1.0)
+SHAPES = Behaviour(jnp.zeros(3))
 
 
 def policy(number, transitions=4, k=3):
@@ -19,12 +20,12 @@ def policy(number, transitions=4, k=3):
     return PolicyRecord(
         observation=jnp.full((transitions, 2), float(number)),
         target=number + 0.1 * jnp.arange(transitions, dtype=jnp.float32),
-        returns=jnp.full(k, float(number)),
+        behaviour=Behaviour(jnp.full(k, float(number))),
     )
 
 
 def filled_with(numbers, slots=3):
-    memory = Memory.create(slots, 4, SPACE, 3)
+    memory = Memory.create(slots, 4, SPACE, SHAPES)
     for index, number in enumerate(numbers):
         memory = memory.store(jnp.int32(index), policy(number))
     return memory
@@ -33,7 +34,7 @@ def filled_with(numbers, slots=3):
 @pytest.mark.parametrize(("count", "kept"), [(1, [10, 0, 0]), (3, [10, 11, 12]), (4, [13, 11, 12]), (7, [16, 14, 15])])
 def test_the_newest_policy_takes_the_place_of_the_oldest(count, kept):
     memory = filled_with(range(10, 10 + count))
-    np.testing.assert_array_equal(memory.slots.returns[:, 0], kept)
+    np.testing.assert_array_equal(memory.slots.behaviour.rolled_out[:, 0], kept)
     np.testing.assert_array_equal(memory.slots.observation[:, 0, 0], kept)
     np.testing.assert_allclose(memory.slots.target[0], kept[0] + 0.1 * np.arange(4), rtol=1e-6)
     assert memory.policies == 3
@@ -45,8 +46,8 @@ def test_batches_are_grouped_by_policy_and_leave_empty_slots_alone(filled):
     batch = memory.sample(jax.random.PRNGKey(0), jnp.int32(filled), 50)
     assert batch.target.shape == (3, 17)  # 50 rows, rounded up to equally many from each of the 3
     assert batch.observation.shape == (3, 17, 2)
-    assert batch.returns.shape == (3, 3)
-    shown = np.asarray(batch.returns[:, 0])
+    assert batch.behaviour.rolled_out.shape == (3, 3)
+    shown = np.asarray(batch.behaviour.rolled_out[:, 0])
     assert set(shown) == set(range(10, 10 + filled))
     np.testing.assert_array_equal(batch.observation, np.broadcast_to(shown[:, None, None], (3, 17, 2)))
     rows = np.asarray(batch.target) - shown[:, None]
@@ -61,13 +62,13 @@ def test_other_keys_draw_other_rows():
 
 
 def test_a_memory_keeps_flags_as_flags():
-    memory = Memory.create(2, 5, Box((10, 10, 4), 0.0, 1.0, "bool"), 3)
+    memory = Memory.create(2, 5, Box((10, 10, 4), 0.0, 1.0, "bool"), SHAPES)
     assert memory.slots.observation.dtype == bool
     assert memory.slots.observation.shape == (2, 5, 10, 10, 4)
 
 
 def test_scales_by_hand():
-    scale = Scale.create(())
+    scale = RunningScale.create(())
     assert (float(scale.mean), float(scale.square)) == (0.0, 1.0)
     scale = scale.update(jnp.array([1.0, 3.0]), jnp.float32(1.0))
     assert (float(scale.mean), float(scale.square)) == (2.0, 5.0)
@@ -81,39 +82,42 @@ def test_scales_by_hand():
 @pytest.mark.parametrize("constant", [0.0, 3.0, -1234.5678])
 def test_returns_that_never_varied_have_no_slope(constant):
     """Divided by the floor of the deviation, one unit of return would move a prediction by a thousand deviations."""
-    evaluator = make_evaluator(EvaluatorConfig(network=NetworkConfig(width=8, layers=1)), SPACE, jnp.zeros((3, 2)))
+    evaluator = make_evaluator(
+        EvaluatorConfig(network=NetworkConfig(width=8, layers=1)), SPACE, jnp.zeros((3, 2)), SHAPES
+    )
     rescale, state = jax.jit(evaluator.rescale), evaluator.init(jax.random.PRNGKey(0))
     queries = jnp.asarray(np.random.default_rng(0).random((5, 2)), jnp.float32)
     for index in range(50):
-        shown = policy(index).replace(returns=jnp.full(3, constant))
+        shown = policy(index).replace(behaviour=Behaviour(jnp.full(3, constant)))
         state = rescale(state, shown, jnp.int32(index))
-    assert not state.returns.varies()
+    assert not state.behaviour.rolled_out.varies()
     slope = jax.jit(jax.jacobian(evaluator.predict, argnums=1))
-    assert not np.asarray(slope(state, jnp.full(3, constant), queries)).any()
-    moved = policy(50).replace(returns=jnp.array([constant, constant, constant + 0.1 * max(1.0, abs(constant))]))
+    assert not np.asarray(slope(state, Behaviour(jnp.full(3, constant)), queries).rolled_out).any()
+    other = Behaviour(jnp.array([constant, constant, constant + 0.1 * max(1.0, abs(constant))]))
+    moved = policy(50).replace(behaviour=other)
     state = rescale(state, moved, jnp.int32(50))
-    assert state.returns.varies(), "one policy that differs is enough"
-    assert np.asarray(slope(state, moved.returns, queries)).any()
+    assert state.behaviour.rolled_out.varies(), "one policy that differs is enough"
+    assert np.asarray(slope(state, moved.behaviour, queries).rolled_out).any()
 
 
 def test_scales_of_vectors_by_hand():
-    scale = Scale.create((2,)).update(jnp.array([[1.0, 10.0], [3.0, 30.0]]), jnp.float32(1.0))
+    scale = RunningScale.create((2,)).update(jnp.array([[1.0, 10.0], [3.0, 30.0]]), jnp.float32(1.0))
     np.testing.assert_allclose(scale.mean, [2.0, 20.0], rtol=1e-6)
     np.testing.assert_allclose(scale.deviation(), [1.0, 10.0], rtol=1e-5)
 
 
 def test_all_policies_count_alike_until_there_are_enough():
     """Weights 1, 1/2, 1/3 … make a plain mean; from the 20th policy on the weight stays at 1/20."""
-    evaluator = make_evaluator(EvaluatorConfig(), SPACE, jnp.zeros((3, 2)))
+    evaluator = make_evaluator(EvaluatorConfig(), SPACE, jnp.zeros((3, 2)), SHAPES)
     rescale, state = jax.jit(evaluator.rescale), evaluator.init(jax.random.PRNGKey(0))
     for index in range(20):
         state = rescale(state, policy(index), jnp.int32(index))
-    np.testing.assert_allclose(state.returns.mean, np.mean(range(20)), rtol=1e-5)
-    np.testing.assert_allclose(state.returns.deviation(), np.std(range(20)), rtol=1e-4)
+    np.testing.assert_allclose(state.behaviour.rolled_out.mean, np.mean(range(20)), rtol=1e-5)
+    np.testing.assert_allclose(state.behaviour.rolled_out.deviation(), np.std(range(20)), rtol=1e-4)
     np.testing.assert_allclose(state.target.mean, np.mean(range(20)) + 0.15, rtol=1e-5)
     np.testing.assert_allclose(state.observation.mean, [9.5, 9.5], rtol=1e-5)
     later = rescale(state, policy(29.5), jnp.int32(500))
-    np.testing.assert_allclose(later.returns.mean, 9.5 + SLOWEST * 20, rtol=1e-5)
+    np.testing.assert_allclose(later.behaviour.rolled_out.mean, 9.5 + SLOWEST * 20, rtol=1e-5)
 
 
 # --- Learning
@@ -131,33 +135,33 @@ def policies(rng, count):
     return PolicyRecord(
         observation=rng.random((count, QUERIES, 2)).astype(np.float32),
         target=np.broadcast_to(3.0 * level[:, None] - 10.0, (count, QUERIES)).astype(np.float32),
-        returns=(3.0 * level[:, None] - 10.0 + noise).astype(np.float32),
+        behaviour=Behaviour((3.0 * level[:, None] - 10.0 + noise).astype(np.float32)),
     )
 
 
-@pytest.mark.parametrize("kind", ["paired", "factored", "linear"])
+@pytest.mark.parametrize("kind", ["pairs", "factored", "linear"])
 def test_an_evaluator_learns_to_read_an_assessment(kind):
     """On policies it has never seen, a tenth of the error of the best guess without Ξ, the mean over policies."""
     rng = np.random.default_rng(0)
     known, unseen = policies(rng, M), policies(rng, HELD_OUT)
     config = EvaluatorConfig(network=NetworkConfig(kind, 16, 2, 1), learning_rate=1e-2, batch_size=192)
-    evaluator = make_evaluator(config, SPACE, jnp.asarray(SCENARIOS))
+    evaluator = make_evaluator(config, SPACE, jnp.asarray(SCENARIOS), SHAPES)
     memory, state = Memory(jax.tree.map(jnp.asarray, known)), evaluator.init(jax.random.PRNGKey(0))
     rescale = jax.jit(evaluator.rescale)
     for index in range(M):
         state = rescale(state, jax.tree.map(lambda x, at=index: jnp.asarray(x[at]), known), jnp.int32(index))
     predict = jax.jit(jax.vmap(evaluator.predict, (None, 0, 0)))
     state, loss = jax.jit(evaluator.fit)(state, memory, jnp.int32(M), jnp.int32(400), jax.random.PRNGKey(1))
-    error = np.mean((predict(state, unseen.returns, unseen.observation) - unseen.target) ** 2)
+    error = np.mean((predict(state, unseen.behaviour, unseen.observation) - unseen.target) ** 2)
     guess = np.mean((known.target.mean() - unseen.target) ** 2)
     assert error < 0.1 * guess
     assert 0 < loss < guess
-    blind = predict(state, np.zeros_like(unseen.returns) - 10.0, unseen.observation)
+    blind = predict(state, Behaviour(np.full((HELD_OUT, K), -10.0, np.float32)), unseen.observation)
     assert np.mean((blind - unseen.target) ** 2) > 0.5 * guess, "without Ξ there is nothing to know"
 
 
 def test_no_steps_change_nothing():
-    evaluator = make_evaluator(EvaluatorConfig(), SPACE, jnp.zeros((3, 2)))
+    evaluator = make_evaluator(EvaluatorConfig(), SPACE, jnp.zeros((3, 2)), SHAPES)
     state, fit = evaluator.init(jax.random.PRNGKey(0)), jax.jit(evaluator.fit)
     after, loss = fit(state, filled_with([1, 2]), jnp.int32(2), jnp.int32(0), jax.random.PRNGKey(0))
     for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(after), strict=True):
@@ -167,7 +171,9 @@ def test_no_steps_change_nothing():
 
 def test_empty_slots_are_never_learnt_from():
     """Garbage in the slots that are not filled yet makes no difference."""
-    evaluator = make_evaluator(EvaluatorConfig(network=NetworkConfig(width=8, layers=1)), SPACE, jnp.zeros((3, 2)))
+    evaluator = make_evaluator(
+        EvaluatorConfig(network=NetworkConfig(width=8, layers=1)), SPACE, jnp.zeros((3, 2)), SHAPES
+    )
     state, fit = evaluator.init(jax.random.PRNGKey(0)), jax.jit(evaluator.fit)
     clean = filled_with([1, 2])
     dirty = clean.store(jnp.int32(2), jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), policy(0)))
@@ -178,15 +184,15 @@ def test_empty_slots_are_never_learnt_from():
 
 def test_predictions_are_in_units_of_reward():
     """Shifting and stretching all returns and targets shifts and stretches the predictions alike."""
-    evaluator = make_evaluator(EvaluatorConfig(network=NetworkConfig(width=8, layers=1)), SPACE, jnp.asarray(SCENARIOS))
+    evaluator = make_evaluator(
+        EvaluatorConfig(network=NetworkConfig(width=8, layers=1)), SPACE, jnp.asarray(SCENARIOS), SHAPES
+    )
     state, rescale = evaluator.init(jax.random.PRNGKey(0)), jax.jit(evaluator.rescale)
     rng = np.random.default_rng(0)
     one = policies(rng, 1)
-    one = PolicyRecord(
-        *(jnp.asarray(x[0]) for x in (one.observation, rng.normal(size=(1, QUERIES)), rng.normal(size=(1, K))))
-    )
-    one = one.replace(target=one.target.astype(jnp.float32), returns=one.returns.astype(jnp.float32))
-    other = one.replace(target=100.0 * one.target + 7.0, returns=50.0 * one.returns - 3.0)
-    small = evaluator.predict(rescale(state, one, jnp.int32(0)), one.returns, one.observation)
-    large = evaluator.predict(rescale(state, other, jnp.int32(0)), other.returns, other.observation)
+    target, returns = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in (QUERIES, K))
+    one = PolicyRecord(jnp.asarray(one.observation[0]), target, Behaviour(returns))
+    other = one.replace(target=100.0 * target + 7.0, behaviour=Behaviour(50.0 * returns - 3.0))
+    small = evaluator.predict(rescale(state, one, jnp.int32(0)), one.behaviour, one.observation)
+    large = evaluator.predict(rescale(state, other, jnp.int32(0)), other.behaviour, other.observation)
     np.testing.assert_allclose(large, 100.0 * small + 7.0, rtol=1e-3, atol=1e-2)

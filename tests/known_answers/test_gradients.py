@@ -1,7 +1,7 @@
 """The evaluation-aware policy gradient, by enumeration: its expectation over all trajectories, without sampling, in float64.
 
 Two states and two actions, so every rollout can be listed. One combination is a pair of deployment rollouts from one start
-state (or several such groups) and all assessment rollouts; `guide` is called for each, the surrogate that A2C differentiates
+state (or several such groups) and all assessment rollouts; `weigh` is called for each, the surrogate that A2C differentiates
 is formed with its answer, and the gradients are summed with the probabilities of the combinations. Nothing is discounted: w
 and A carry no factor γ^t, so with γ = 1 the objective J is the return over the horizon. A2C takes a mean over steps, so
 every gradient here is 1/T of the one meant, and is multiplied by T.
@@ -20,23 +20,24 @@ from hypothesis import strategies as st
 
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import AssessmentRollout
-from evarl.learning.objective import (
+from evarl.assessment.behaviour import Returns, observe
+from evarl.learning.weigh import (
     Evidence,
     Objective,
-    Thinned,
+    Thinning,
     baselines,
     centred,
     discounted_average,
-    guide,
     hold,
     masked_mean,
     mean_of_others,
+    weigh,
 )
 
 S, A, K = 2, 2, 2
 BETA = 0.3
 SCENARIOS = (0, 1)
-DEFAULTS = {"queries": "start", "beta_variance": 0.0, "max_shift": 1e9, "discount": 1.0, "assessment_discount": 1.0}
+DEFAULTS = {"queries": "start", "beta_variance": 0.0, "max_shift": 1e9, "discount": 1.0}
 
 
 @pytest.fixture(autouse=True)
@@ -199,7 +200,7 @@ class Combinations:
 def all_weights(objective, evaluator, whole, fixed, batch):
     """What multiplies log π in each combination: of the deployment steps [C, T, N] and the assessment's [C, h, k, R]."""
 
-    def weights(one):
+    def multipliers(one):
         states, actions, shown_states, shown_actions = one
         time = jnp.arange(states.shape[0])[:, None] * jnp.ones((1, states.shape[1]), int)
         rewards = fixed["rewards"][0][states, actions]
@@ -218,17 +219,22 @@ def all_weights(objective, evaluator, whole, fixed, batch):
         )
         reward = fixed["rewards"][1][shown_states, shown_actions]
         alive = jnp.ones_like(reward, bool)
-        showing = AssessmentRollout(shown_states, shown_actions, jnp.zeros_like(reward), reward, alive)
-        critic, baseline = fixed["critic"][time, states], fixed["baseline"]
-        evidence = Evidence(trajectory, returns, critic, showing, baseline, fixed["loss_baseline"])
-        guidance, _ = guide(objective, fixed["beta"], evidence, lambda shown: evaluator(shown)[states])
+        rollout = AssessmentRollout(shown_states, shown_actions, jnp.zeros_like(reward), reward, alive)
+        critic, observed = fixed["critic"][time, states], observe(Returns(), rollout, None, 1.0)
+        evidence = Evidence(trajectory, returns, critic, rollout, observed, fixed["baseline"], fixed["loss_baseline"])
+        weights, _ = weigh(objective, evidence, at_states(evaluator, states), fixed["beta"])
         advantage = returns - value
         if whole:
             advantage = jnp.broadcast_to(advantage[:1], advantage.shape)
-        weighted = guidance.weight * advantage + guidance.bonus  # as in a2c.py, with unit 1
-        return weighted, guidance.advantage.reshape(shown_states.shape)
+        weighted = weights.weight * advantage + weights.bonus  # as in a2c.py, with unit 1
+        return weighted, weights.advantage.reshape(shown_states.shape)
 
-    return jax.lax.map(weights, batch, batch_size=16384)
+    return jax.lax.map(multipliers, batch, batch_size=16384)
+
+
+def at_states(evaluator, states):
+    """`predict` of an evaluator that is given returns."""
+    return lambda behaviour, thinning: evaluator(behaviour.rolled_out)[thinning.of(states)]
 
 
 def exact_baseline(world):
@@ -603,7 +609,7 @@ def test_pieces_against_loops(seed, sizes, discount):
 # --- (8) visited states as queries, and the limits of the weights
 
 
-def visited_evidence(seed, replicates=1):
+def visited_evidence(seed, replicates=1, discount=1.0):
     rng = np.random.default_rng(seed)
     T, N, h, R = 7, 4, 2, replicates
     done = rng.random((T, N)) < 0.35
@@ -624,9 +630,9 @@ def visited_evidence(seed, replicates=1):
     )
     alive = jnp.asarray(np.cumprod(rng.random((h, K, R)) < 0.8, axis=0).astype(bool))
     zeros = jnp.zeros((h, K, R), int)
-    showing = AssessmentRollout(zeros, zeros, draw(h, K, R), jnp.where(alive, draw(h, K, R), 0.0), alive)
-    evidence = Evidence(trajectory, draw(T, N), draw(T, N), showing, draw(h, K), draw())
-    return evidence, states
+    rollout = AssessmentRollout(zeros, zeros, draw(h, K, R), jnp.where(alive, draw(h, K, R), 0.0), alive)
+    observed = observe(Returns(), rollout, None, discount)
+    return Evidence(trajectory, draw(T, N), draw(T, N), rollout, observed, draw(h, K), draw()), states
 
 
 @pytest.mark.parametrize("gradient", ["critic", "printed"])
@@ -639,12 +645,12 @@ def test_visited_queries_against_loops(gradient, discount, max_shift, stride, ap
     of 1/trace, u = 2β mean[d ∂V̂/∂G], and nothing after its end. d is clipped so that w stays within 1 ± max_shift, and
     the assessment's advantages are scaled down until they add up to no more than max_shift deviations of G − V.
     In a thinned batch, u is the mean over every n-th step."""
-    evidence, states = visited_evidence(0)
+    evidence, states = visited_evidence(0, discount=0.8)
     evidence = evidence._replace(returns=evidence.value + apart * (evidence.returns - evidence.value))
-    wanted = Objective(gradient, "visited", 0.0, 1, max_shift, discount, 0.8)
-    thinned = None if stride is None else Thinned(stride, lambda shown: CURVED(shown)[states[::stride]])
-    guidance, metrics = guide(wanted, jnp.float64(BETA), evidence, lambda shown: CURVED(shown)[states], thinned)
-    reward = np.asarray(evidence.showing.reward)[..., 0]
+    wanted = Objective(gradient, "visited", 0.0, 1, max_shift, discount)
+    thinning = Thinning(stride or 1)
+    weights, metrics = weigh(wanted, evidence, at_states(CURVED, states), jnp.float64(BETA), thinning=thinning)
+    reward = np.asarray(evidence.rollout.reward)[..., 0]
     to_go = np.stack([reward[0] + 0.8 * reward[1], reward[1]])
     known = np.asarray(evidence.value if gradient == "critic" else evidence.returns)
     error = known - np.asarray(CURVED(to_go[0]))[states]
@@ -658,20 +664,20 @@ def test_visited_queries_against_loops(gradient, discount, max_shift, stride, ap
             weight[t, n], ones[t, n] = 1 - 2 * BETA * total / count, count
             if done[t, n]:
                 total = count = 0.0
-    np.testing.assert_allclose(guidance.weight, weight, atol=1e-12)
+    np.testing.assert_allclose(weights.weight, weight, atol=1e-12)
     assert np.abs(weight - 1).max() <= max_shift + 1e-12
     some, at = error[::stride], states[::stride]
     u = 2 * BETA * np.einsum("tn,tni->i", some, CURVED.slope(to_go[0])[at]) / some.size
     advantage = (1 / ones).mean() * u[None] * (to_go - np.asarray(evidence.baseline))
-    alive = np.asarray(evidence.showing.alive)[..., 0]
+    alive = np.asarray(evidence.rollout.alive)[..., 0]
     reach = max_shift * np.std(np.asarray(evidence.returns - evidence.value))
     scale = min(1.0, reach / np.abs(advantage[alive]).sum())
     wanted = np.where(alive, scale * advantage, 0)
-    np.testing.assert_allclose(guidance.advantage.reshape(to_go.shape), wanted, atol=1e-12)
+    np.testing.assert_allclose(weights.advantage.reshape(to_go.shape), wanted, atol=1e-12)
     np.testing.assert_allclose(metrics["assessment_weight_max"], scale * u.max(), atol=1e-12)
     assert bool(metrics["weights_bounded"]) == (scale < 1) == (apart == 0.01)
     assert not alive.all()
-    assert not np.asarray(guidance.bonus).any()
+    assert not np.asarray(weights.bonus).any()
     np.testing.assert_allclose(metrics["weight_mean"], weight.mean(), atol=1e-12)
 
 
@@ -679,21 +685,20 @@ def test_visited_queries_against_loops(gradient, discount, max_shift, stride, ap
 def test_without_beta_there_is_nothing(gradient):
     evidence, states = visited_evidence(1, replicates=2)
     for queries in ("visited", "start"):
-        wanted = Objective(gradient, queries, 0.0, 2, 2.0, 0.9, 1.0)
-        guidance, _ = guide(wanted, jnp.float64(0.0), evidence, lambda shown: CURVED(shown)[states])
-        assert (np.asarray(guidance.weight) == 1.0).all()
-        assert not np.asarray(guidance.bonus).any()
-        assert not np.asarray(guidance.advantage).any()
+        wanted = Objective(gradient, queries, 0.0, 2, 2.0, 0.9)
+        weights, _ = weigh(wanted, evidence, at_states(CURVED, states), jnp.float64(0.0))
+        assert (np.asarray(weights.weight) == 1.0).all()
+        assert not np.asarray(weights.bonus).any()
+        assert not np.asarray(weights.advantage).any()
 
 
 def test_a_batch_without_a_start_leaves_the_gradient_alone():
     evidence, states = visited_evidence(2)
     trajectory = evidence.trajectory.replace(start_label=jnp.full((7, 4), -1))
     for gradient in ("paired", "critic", "printed", "score"):
-        wanted = Objective(gradient, "start", 0.5, 2, 2.0, 0.9, 1.0)
-        guidance, _ = guide(
-            wanted, jnp.float64(BETA), evidence._replace(trajectory=trajectory), lambda shown: CURVED(shown)[states]
-        )
-        assert (np.asarray(guidance.weight) == 1.0).all()
-        assert not np.asarray(guidance.bonus).any()
-        assert not np.asarray(guidance.advantage).any()
+        wanted = Objective(gradient, "start", 0.5, 2, 2.0, 0.9)
+        without = evidence._replace(trajectory=trajectory)
+        weights, _ = weigh(wanted, without, at_states(CURVED, states), jnp.float64(BETA))
+        assert (np.asarray(weights.weight) == 1.0).all()
+        assert not np.asarray(weights.bonus).any()
+        assert not np.asarray(weights.advantage).any()

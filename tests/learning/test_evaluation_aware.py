@@ -14,8 +14,8 @@ from evarl.assessment.assessment import Assessment, given_states
 from evarl.assessment.configuration import AssessmentConfig
 from evarl.cli.main import call
 from evarl.errors import FileError, InputError
-from evarl.evaluators.configuration import NetworkConfig
-from evarl.evaluators.fitting_configuration import EvaluatorConfig
+from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
+from evarl.learning.evaluability import fit, gather_evidence, remember, weigh_policy
 from evarl.learning.learner import make_learner
 from evarl.simulation.collect import collect
 from evarl.worlds.registry import make_world
@@ -71,8 +71,8 @@ def test_a_passive_evaluator_changes_no_bit_of_the_policy(world, algorithm, tmp_
 
 
 @functools.cache
-def guidance_of(gradient, frozen=False):
-    """A function from the number of an update to what the examiner then asks of the policy, from one state and batch."""
+def weights_of(gradient, frozen=False):
+    """A function from the number of an update to the weights of the policy gradient, from one state and batch."""
     config = dataclasses.replace(
         WORLDS["navigation"],
         beta=0.3,
@@ -82,12 +82,13 @@ def guidance_of(gradient, frozen=False):
         ramp=4,
         horizon=6,
         max_shift=1e6,
+        evaluator_mode="frozen" if frozen else None,
     ).resolved()
     world = make_world("navigation/open-field")
     assessment = Assessment(world, given_states(world, [(0.25, 0.25), (0.75, 0.75)]), 4)
     learner = make_learner(config, assessment)
     if frozen:
-        knows_nothing = learner.examiner.learnt(learner.init(jax.random.PRNGKey(2)).examiner)
+        knows_nothing = learner.learnt(learner.init(jax.random.PRNGKey(2)).evaluation)
         learner = make_learner(config, assessment, knows_nothing)
     state = learner.init(jax.random.PRNGKey(0))
 
@@ -95,20 +96,21 @@ def guidance_of(gradient, frozen=False):
         return learner.agent.act(state.agent.policy, key, observation)
 
     @jax.jit
-    def examine(index):
+    def weights(index):
         key = jax.random.PRNGKey(1)
         _, trajectory = collect(learner.world, act, state.worlds, key, config.steps, config.rollouts_per_start)
-        showing = learner.examiner.assessment.take(act, key, 1, learner.world)
-        arguments = state.examiner, key, index, learner.agent, state.agent.policy, trajectory, showing
-        return learner.examiner.examine(*arguments)[1]
+        rollout, fixed = learner.assessment.take(act, key, 1, learner.world), learner.evaluability
+        evidence = gather_evidence(fixed, state.evaluation, learner.agent, state.agent.policy, trajectory, rollout)
+        evaluation = remember(fixed, state.evaluation, evidence, index, key)
+        return weigh_policy(fixed, fit(fixed, evaluation, index, key)[0], evidence, index)[1]
 
-    return lambda update: examine(jnp.int32(update))
+    return lambda update: weights(jnp.int32(update))
 
 
 @pytest.mark.parametrize("gradient", ["paired", "score"])
 def test_nothing_is_asked_of_the_policy_during_the_warm_up(gradient):
     for update in (0, 1):
-        asked = guidance_of(gradient)(update)
+        asked = weights_of(gradient)(update)
         assert (np.asarray(asked.weight) == 1.0).all()
         assert not np.asarray(asked.bonus).any()
         assert not np.asarray(asked.advantage).any()
@@ -117,7 +119,7 @@ def test_nothing_is_asked_of_the_policy_during_the_warm_up(gradient):
 @pytest.mark.parametrize("gradient", ["paired", "score"])
 def test_the_ramp_is_one_ramp(gradient):
     """Half-way up the ramp, everything that β multiplies is half of what it is at the top, the bonus too."""
-    asked = guidance_of(gradient, frozen=True)  # so that updates differ in nothing else; there is no warm-up then
+    asked = weights_of(gradient, frozen=True)  # so that updates differ in nothing else; there is no warm-up then
     half, full = asked(1), asked(3)
     assert np.abs(full.bonus).max() > 1e-3
     np.testing.assert_allclose(half.weight - 1.0, 0.5 * (full.weight - 1.0), atol=1e-5)
@@ -165,7 +167,7 @@ STATES = dataclasses.replace(FIELD, start_states="0.25,0.25 0.75,0.75 0.5,0.5")
 MOVED = dataclasses.replace(FIELD, start_states="0.25,0.25 0.75,0.7")
 CHAIN = dataclasses.replace(FIELD, start_states="0 1")
 WIDER = dataclasses.replace(EVALUATOR, network=dataclasses.replace(EVALUATOR.network, width=16))
-OTHER = dataclasses.replace(EVALUATOR, network=dataclasses.replace(EVALUATOR.network, kind="paired"))
+OTHER = dataclasses.replace(EVALUATOR, network=dataclasses.replace(EVALUATOR.network, kind="pairs"))
 
 
 @pytest.mark.parametrize(

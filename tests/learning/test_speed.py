@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from evarl import preset
-from evarl.agents.agent import Agent
+from evarl.agents.a2c import A2C
+from evarl.agents.actor_critic import ActorCritic
 from evarl.agents.distributions import Categorical, world_action
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
@@ -98,10 +99,10 @@ def plainly(monkeypatch):
 
     monkeypatch.setattr("evarl.learning.learner.collect", plain_collect)
     monkeypatch.setattr(Categorical, "log_prob", gathered)
-    monkeypatch.setattr(Agent, "act_to_learn", Agent.act_on)
-    monkeypatch.setattr(Agent, "apply_actor", step_by_step(Agent.apply_actor))
-    monkeypatch.setattr(Agent, "apply_critic", step_by_step(Agent.apply_critic))
-    monkeypatch.setattr("evarl.agents.agent.flat_features", converted)
+    monkeypatch.setattr(A2C, "explore", ActorCritic.explore)
+    monkeypatch.setattr(ActorCritic, "apply_actor", step_by_step(ActorCritic.apply_actor))
+    monkeypatch.setattr(ActorCritic, "apply_critic", step_by_step(ActorCritic.apply_critic))
+    monkeypatch.setattr("evarl.agents.actor_critic.flat_features", converted)
 
 
 def small(name, world):

@@ -1,56 +1,70 @@
-"""Advantage actor-critic: one gradient step of each network per batch."""
+"""Advantage actor-critic (A2C): one gradient step of each network per batch."""
 
 import jax
-import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from evarl.agents.advantages import normalise, spread
-from evarl.agents.agent import Agent, AgentState, Parameters
+from evarl.agents.actor_critic import ActorCritic, AgentState, PolicyState
+from evarl.agents.agent import Metrics
 from evarl.agents.gradient_weights import GradientWeights
-from evarl.agents.losses import descend, explained_variance, policy_gradient_loss, value_loss
+from evarl.agents.losses import ActorBatch, actor_loss, explained_variance, value_loss
+from evarl.agents.networks import Parameters, first_product
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key
 
 
-def improve(
-    agent: Agent,
-    state: AgentState,
-    key: Key,
-    trajectory: Trajectory,
-    reward: Float[Array, "T N"],
-    guidance: GradientWeights | None,
-) -> tuple[AgentState, dict[str, Array]]:
-    """The critic is evaluated once: the values it is trained on are also those behind the advantages."""
-    policy = state.policy
-    features = agent.features(policy, trajectory.observation)
+class A2C(ActorCritic):
+    """The policy gradient with the critic's advantages."""
 
-    def critic_loss(critic: Parameters) -> tuple[Array, tuple[Array, Array]]:
-        value, advantage = agent.advantages(policy, trajectory, features, critic, reward)
-        return value_loss(value, value + advantage), (value, advantage)
+    def explore(
+        self, policy: PolicyState, noise: Float[Array, "*batch actions"], observation: Array
+    ) -> tuple[Array, ...]:
+        """Actions, log-probabilities, and the actor's first matrix product, from which the only gradient step starts."""
+        features = self.features(policy, observation)
+        product = first_product(policy.actor, features)
+        return *self.apply_actor(policy.actor, features, product).draw(noise), product
 
-    (loss_of_critic, (value, advantage)), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(policy.critic)
-    unit = policy.value_scale * (spread(advantage) if agent.config.normalise_advantages else 1.0)
-    weighted = normalise(advantage) if agent.config.normalise_advantages else advantage
-    if guidance is not None:
-        weighted = guidance.weight * weighted + guidance.bonus / unit
+    def learn(
+        self,
+        state: AgentState,
+        key: Key,
+        trajectory: Trajectory,
+        reward: Float[Array, "T N"],
+        weights: GradientWeights | None,
+    ) -> tuple[AgentState, Metrics]:
+        """The critic is evaluated once: the values it is trained on are also those behind the advantages."""
+        policy = state.policy
+        features = self.features(policy, trajectory.observation)
 
-    def actor_loss(actor: Parameters) -> tuple[Array, tuple[Array, Array]]:
-        distribution = agent.apply_actor(actor, features, trajectory.first_product)
-        loss = policy_gradient_loss(distribution.log_prob(trajectory.action), weighted)
-        if guidance is not None:
-            shown = agent.apply_actor(actor, agent.features(policy, guidance.observation))
-            loss -= jnp.sum(shown.log_prob(guidance.action) * guidance.advantage / unit)
-        entropy = distribution.entropy().mean()
-        return loss - agent.config.entropy_coefficient * entropy, (loss, entropy)
+        def critic_loss(critic: Parameters) -> tuple[Array, tuple[Array, Array]]:
+            value, advantage = self.advantages(policy, trajectory, features, critic, reward)
+            return value_loss(value, value + advantage), (value, advantage)
 
-    (_, (loss_of_actor, entropy)), actor_gradient = jax.value_and_grad(actor_loss, has_aux=True)(policy.actor)
-    metrics = {
-        "policy_loss": loss_of_actor,
-        "value_loss": loss_of_critic,
-        "entropy": entropy,
-        "explained_variance": explained_variance(value, value + advantage),
-        "actor_gradient_norm": optax.tree.norm(actor_gradient),
-        "critic_gradient_norm": optax.tree.norm(critic_gradient),
-    }
-    return descend(agent, state, actor_gradient, critic_gradient), metrics
+        (critic_cost, (value, advantage)), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(
+            policy.critic
+        )
+        batch = ActorBatch(
+            features=features,
+            action=trajectory.action,
+            log_prob=trajectory.log_prob,
+            advantage=advantage,
+            weight=None if weights is None else weights.weight,
+            bonus=None if weights is None else weights.bonus,
+            product=trajectory.reusable,
+        )
+        loss = actor_loss(self, policy, batch, weights, policy_gradient)
+        (_, (actor_cost, entropy, _)), actor_gradient = jax.value_and_grad(loss, has_aux=True)(policy.actor)
+        metrics = {
+            "policy_loss": actor_cost,
+            "value_loss": critic_cost,
+            "entropy": entropy,
+            "explained_variance": explained_variance(value, value + advantage),
+            "actor_gradient_norm": optax.tree.norm(actor_gradient),
+            "critic_gradient_norm": optax.tree.norm(critic_gradient),
+        }
+        return self.descend(state, actor_gradient, critic_gradient), metrics
+
+
+def policy_gradient(log_prob: Array, old_log_prob: Array, advantage: Array, unit: Array | float) -> Array:
+    """A log π(a|s), whose gradient is the policy gradient."""
+    return log_prob * advantage / unit

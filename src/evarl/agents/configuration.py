@@ -1,9 +1,25 @@
 """Settings of an agent. Plain data, no JAX, so that `--help` stays quick."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from evarl.ranges import flag, real, sizes, whole
+from evarl.registry import Registry
+
+ALGORITHMS: Registry[Callable[..., Any]] = Registry(
+    "algorithm", {"a2c": "evarl.agents.a2c:A2C.make", "ppo": "evarl.agents.ppo:PPO.make"}
+)
+"""Functions that make agents: `evarl.agents.agent.MakeAgent`."""
+
+
+def register_algorithm(name: str, make: Callable[..., Any]) -> None:
+    """Add a learning algorithm, which `agent.algorithm` can then name.
+
+    `make(config, observation_space, action_space, discount, updates)` returns an `evarl.agents.Agent`; for a subclass of
+    `evarl.agents.ActorCritic` it is the class method `make`.
+    """
+    ALGORITHMS.register(name, make)
 
 
 @dataclass(frozen=True)
@@ -36,8 +52,8 @@ class AgentConfig:
     4
     """
 
-    algorithm: Literal["a2c", "ppo"] = "a2c"
-    """One gradient step per batch (a2c), or several clipped ones (ppo)."""
+    algorithm: str = "a2c"
+    """One gradient step per batch (a2c), several clipped ones (ppo), or an algorithm that was registered."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic."""
     activation: Literal["tanh", "relu"] = "tanh"
@@ -67,6 +83,7 @@ class AgentConfig:
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
+        ALGORITHMS.check("agent.algorithm", self.algorithm)
         sizes("agent.hidden-sizes", self.hidden_sizes)
         for name in ("actor_learning_rate", "critic_learning_rate", "max_gradient_norm"):
             real(flag("agent", name), getattr(self, name), above=0)

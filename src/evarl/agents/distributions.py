@@ -1,5 +1,7 @@
 """Distributions over actions: categorical and diagonal Gaussian, batched over any leading axes."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,16 @@ from evarl.worlds.world import Key
 LOG_2PI = float(np.log(2 * np.pi))
 
 
-class Categorical(struct.PyTreeNode):
+class _Drawing:
+    """What both kinds of distribution share."""
+
+    def draw(self: Any, noise: Float[Array, "*batch actions"]) -> tuple[Array, Float[Array, "*batch"]]:
+        """The action that noise makes of the distribution, and its log-probability."""
+        action = self.perturbed(noise)
+        return action, self.log_prob(action)
+
+
+class Categorical(_Drawing, struct.PyTreeNode):
     """p(a) ∝ exp(logits_a)."""
 
     logits: Float[Array, "*batch actions"]
@@ -23,7 +34,7 @@ class Categorical(struct.PyTreeNode):
 
     @staticmethod
     def noise(key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch actions"]:
-        """What `perturbed` wants."""
+        """Noise for `perturbed`."""
         return jax.random.gumbel(key, shape)
 
     def perturbed(self, noise: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
@@ -45,7 +56,7 @@ class Categorical(struct.PyTreeNode):
         return jnp.argmax(self.logits, axis=-1)
 
 
-class DiagonalGaussian(struct.PyTreeNode):
+class DiagonalGaussian(_Drawing, struct.PyTreeNode):
     """Independent normal distributions, one for each coordinate of the action."""
 
     mean: Float[Array, "*batch actions"]
@@ -57,7 +68,7 @@ class DiagonalGaussian(struct.PyTreeNode):
 
     @staticmethod
     def noise(key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch actions"]:
-        """What `perturbed` wants."""
+        """Noise for `perturbed`."""
         return jax.random.normal(key, shape)
 
     def perturbed(self, noise: Float[Array, "*batch actions"]) -> Float[Array, "*batch actions"]:
@@ -100,7 +111,7 @@ def world_action(space: Space, action: Array) -> Array:
 
 
 def noise_for(space: Space, key: Key, batch: tuple[int, ...]) -> Float[Array, "*batch actions"]:
-    """What a policy with these actions is to be perturbed with, before its distribution is known."""
+    """Noise from which `draw` makes actions in this space; it can be sampled before the distribution is known."""
     kind = Categorical if isinstance(space, Discrete) else DiagonalGaussian
     return kind.noise(key, (*batch, action_size(space)))
 

@@ -1,11 +1,30 @@
-"""What evaluation-aware learning asks of an ordinary policy gradient: weights on its advantages, and a second batch."""
+"""What evaluation-aware learning adds to an ordinary policy gradient."""
+
+from collections.abc import Callable
+from typing import Any
 
 from flax import struct
 from jaxtyping import Array, Float
 
+from evarl.agents.distributions import Distribution
+
+Policy = Callable[[Array], Distribution]
+"""π(· | observations)."""
+
+
+class PathwiseTerm(struct.PyTreeNode):
+    """A part of the behaviour Ξ that is a differentiable function of the policy, and its cotangent."""
+
+    cotangent: Any
+    behaviour: Callable[[Policy], Any] = struct.field(pytree_node=False)
+    """The function; its result has the structure of the cotangent."""
+
 
 class GradientWeights(struct.PyTreeNode):
-    """Everything here is held fixed when the policy is differentiated, and is in units of reward."""
+    """Weights on the advantages of the deployment batch, and a second batch: the steps of the assessment.
+
+    Everything here is held fixed when the policy is differentiated, and is in units of reward.
+    """
 
     weight: Float[Array, "T N"]
     """w: multiplies the normalised advantages of the deployment batch."""
@@ -18,3 +37,5 @@ class GradientWeights(struct.PyTreeNode):
     log_prob: Float[Array, " M"]
     advantage: Float[Array, " M"]
     """u times the advantage of the step, on the scale of a mean over the deployment batch; steps are summed."""
+    pathwise: PathwiseTerm | None = None
+    """None unless the behaviour has a part that is differentiated directly."""

@@ -1,17 +1,83 @@
-"""Pieces of the losses, each testable alone."""
+"""Losses of actor and critic; the only place where the weights of evaluation-aware learning enter a loss."""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float
 
-from evarl.agents.agent import Agent, AgentState
-from evarl.worlds.third_party import lenient_promotion
+from evarl.agents.actor_critic import ActorCritic, PolicyState
+from evarl.agents.advantages import normalise, spread
+from evarl.agents.gradient_weights import GradientWeights
+from evarl.agents.networks import Parameters
+
+Surrogate = Callable[[Array, Array, Array, Array | float], Array]
+"""Maps log-probabilities, those when the actions were taken, advantages and their unit to terms to be maximised.
+
+Advantages are to be divided by the unit."""
 
 
-def policy_gradient_loss(log_prob: Float[Array, "*batch"], advantage: Float[Array, "*batch"]) -> Float[Array, ""]:
-    """− E[A log π(a|s)], whose gradient is minus the policy gradient."""
-    return -jnp.mean(advantage * log_prob)
+class ActorBatch(NamedTuple):
+    """What the actor learns from: a batch, or a minibatch, of deployment steps."""
+
+    features: Float[Array, "*batch features"]
+    action: Array
+    """[*batch, ...]"""
+    log_prob: Float[Array, "*batch"]
+    """When the action was taken."""
+    advantage: Float[Array, "*batch"]
+    """In the critic's units, not normalised."""
+    weight: Float[Array, "*batch"] | None
+    """`GradientWeights.weight` and `bonus` of these steps."""
+    bonus: Float[Array, "*batch"] | None
+    product: Float[Array, "*batch width"] | None = None
+    """`networks.first_product`, where it is known already."""
+
+
+def actor_loss(
+    agent: ActorCritic, policy: PolicyState, batch: ActorBatch, weights: GradientWeights | None, surrogate: Surrogate
+) -> Callable[[Parameters], tuple[Array, tuple[Array, Array, Array]]]:
+    """The actor's loss as a function of its parameters; also its part without entropy, the entropy and log-probabilities.
+
+    Advantages are weighted after they were normalised (normalising afterwards would undo the weights), and the steps of the
+    assessment enter the policy gradient as a second batch.
+    """
+    normalised = agent.config.normalise_advantages
+    unit = policy.value_scale * (spread(batch.advantage) if normalised else 1.0)
+    advantage = normalise(batch.advantage) if normalised else batch.advantage
+    if batch.weight is not None and batch.bonus is not None:
+        advantage = batch.weight * advantage + batch.bonus / unit
+
+    def loss(actor: Parameters) -> tuple[Array, tuple[Array, Array, Array]]:
+        distribution = agent.apply_actor(actor, batch.features, batch.product)
+        log_prob = distribution.log_prob(batch.action)
+        gain = -surrogate(log_prob, batch.log_prob, advantage, 1.0).mean()
+        if weights is not None:
+            gain -= assessment_terms(agent, policy, actor, weights, surrogate, unit)
+        entropy = distribution.entropy().mean()
+        return gain - agent.config.entropy_coefficient * entropy, (gain, entropy, log_prob)
+
+    return loss
+
+
+def assessment_terms(
+    agent: ActorCritic,
+    policy: PolicyState,
+    actor: Parameters,
+    weights: GradientWeights,
+    surrogate: Surrogate,
+    unit: Float[Array, ""],
+) -> Float[Array, ""]:
+    """What the assessment adds to the actor's objective: its steps by the score function, the rest of Ξ pathwise."""
+    act = lambda observation: agent.apply_actor(actor, agent.features(policy, observation))  # noqa: E731
+    log_prob = act(weights.observation).log_prob(weights.action)
+    total = jnp.sum(surrogate(log_prob, weights.log_prob, weights.advantage, unit))
+    if weights.pathwise is not None:
+        behaviour = weights.pathwise.behaviour(act)
+        products = jax.tree.map(lambda slope, x: jnp.sum(slope * x), weights.pathwise.cotangent, behaviour)
+        total += jax.tree.reduce(jnp.add, products) / unit
+    return total
 
 
 def clipped_terms(
@@ -32,20 +98,5 @@ def value_loss(value: Float[Array, "*batch"], target: Float[Array, "*batch"]) ->
 
 
 def explained_variance(value: Float[Array, "*batch"], target: Float[Array, "*batch"]) -> Float[Array, ""]:
-    """1 − Var(target − V) / Var(target): 1 for a perfect critic, 0 for one that knows only the mean."""
+    """1 − Var(target − V) / Var(target): 1 for a perfect critic, 0 for one that predicts only the mean."""
     return 1.0 - jnp.var(target - value) / (jnp.var(target) + 1e-8)
-
-
-def descend(
-    agent: Agent, state: AgentState, actor_gradient: optax.Updates, critic_gradient: optax.Updates
-) -> AgentState:
-    """One step of both optimisers."""
-    policy = state.policy
-    with lenient_promotion():
-        actor_step, actor_optimizer = agent.actor_optimizer.update(actor_gradient, state.actor_optimizer, policy.actor)
-        critic_step, critic_optimizer = agent.critic_optimizer.update(
-            critic_gradient, state.critic_optimizer, policy.critic
-        )
-    actor, critic = optax.apply_updates(policy.actor, actor_step), optax.apply_updates(policy.critic, critic_step)
-    policy = policy.replace(actor=actor, critic=critic)
-    return state.replace(policy=policy, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)

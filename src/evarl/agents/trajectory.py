@@ -1,4 +1,6 @@
-"""The experience an agent learns from: the same type whether it came from a JAX world or from the host."""
+"""Batches of experience, the same whether they come from a compiled world or from the host."""
+
+from typing import Any
 
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
@@ -23,9 +25,9 @@ class Trajectory(struct.PyTreeNode):
     """[K, N, ...] what was seen when the j-th truncated episode of an environment ran out of time."""
     last_observation: Array
     """[N, ...] what was seen where the batch was cut."""
-    first_product: Float[Array, "T N width"] | None = None
-    """The features times the first kernel of the actor, where it was kept for learning: on wide observations that product
-    is a good part of an update."""
+    reusable: Any = None
+    """What the agent computed when it acted and can use again when it learns, such as the actor's first matrix product; on wide
+    observations that product is a good part of an update."""
 
     @property
     def done(self) -> Bool[Array, "T N"]:

@@ -1,9 +1,23 @@
 """Settings of an assessment. Plain data, no JAX."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from evarl.errors import InputError
 from evarl.ranges import flag, real, whole
+from evarl.registry import Registry
+
+BEHAVIOURS: Registry[Callable[[], Any]] = Registry("behaviour", {"returns": "evarl.assessment.behaviour:Returns"})
+"""Functions that make kinds of behaviour: `evarl.assessment.behaviour.BehaviourKind`."""
+
+
+def register_behaviour(name: str, make: Callable[[], Any]) -> None:
+    """Add a kind of behaviour Ξ, which `assessment.behaviour` can then name.
+
+    `make()` returns an `evarl.assessment.BehaviourKind`; it can be a class without arguments.
+    """
+    BEHAVIOURS.register(name, make)
 
 
 @dataclass(frozen=True)
@@ -28,9 +42,13 @@ class AssessmentConfig:
     """Discount of the assessment returns."""
     replicates: int = 1
     """Rollouts of each scenario."""
+    behaviour: str = "returns"
+    """What evaluators are given about a policy, Ξ: the return from each start state (returns), or a kind that was
+    registered."""
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
+        BEHAVIOURS.check("assessment.behaviour", self.behaviour)
         for name in ("scenarios", "horizon", "replicates"):
             whole(flag("assessment", name), getattr(self, name))
         whole("assessment.base-updates", self.base_updates, least=0)

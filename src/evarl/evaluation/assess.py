@@ -15,7 +15,7 @@ from evarl.assessment.configuration import parse_start_states
 from evarl.errors import InputError
 from evarl.evaluation.policies import import_policy, read_policy
 from evarl.evaluation.subjects import draw_starts, predictor, root_key, taker
-from evarl.learning.examiner import LearntEvaluator
+from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.runs.checks import not_fitted
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run

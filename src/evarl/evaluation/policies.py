@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from evarl.agents.agent import PolicyState
+from evarl.agents.actor_critic import PolicyState
 from evarl.errors import FileError, InputError
 from evarl.runs.checks import check_finite
 from evarl.runs.run import Run

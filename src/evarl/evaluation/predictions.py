@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from evarl.errors import FileError
 from evarl.evaluation.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
 from evarl.evaluation.subjects import predictor, taker
-from evarl.learning.examiner import LearntEvaluator
+from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
 from evarl.worlds.world import Key

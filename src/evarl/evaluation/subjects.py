@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from evarl.agents.distributions import world_action
 from evarl.assessment.assessment import Assessment
 from evarl.errors import InputError
-from evarl.evaluators.fitting import Evaluator, EvaluatorState
+from evarl.evaluators.evaluator import Evaluator, EvaluatorState
 from evarl.ranges import MOST, whole
 from evarl.runs.run import Run
 from evarl.simulation.collect import Act

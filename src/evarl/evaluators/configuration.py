@@ -1,29 +1,93 @@
-"""Settings of an evaluator's network. Plain data, no JAX, so that `--help` stays quick."""
+"""Settings of an evaluator: its network, and how it is fitted. Plain data, no JAX, so that `--help` stays quick."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from evarl.errors import InputError
-from evarl.ranges import flag, whole
+from evarl.ranges import flag, real, whole
+from evarl.registry import Registry
+
+NETWORKS: Registry[Callable[..., Any]] = Registry(
+    "evaluator",
+    {
+        "listing": "evarl.evaluators.networks:Listing",
+        "pairs": "evarl.evaluators.networks:PairTokens",
+        "factored": "evarl.evaluators.networks:Factored",
+        "linear": "evarl.evaluators.networks:Linear",
+    },
+)
+"""Functions (config, dtype) → network."""
+
+
+def register_evaluator(name: str, make: Callable[..., Any]) -> None:
+    """Add an evaluator network, which `evaluator.network.kind` can then name.
+
+    `make(config, dtype)` returns an object with `init(key, scenarios, behaviour, queries)` → parameters and
+    `apply(parameters, scenarios, behaviour, queries)` → values [Q], such as a Flax module; see `evarl.evaluators.networks`.
+    """
+    NETWORKS.register(name, make)
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """The network that maps an assessment and a query state to a value."""
 
-    kind: Literal["listing", "paired", "factored", "linear"] = "factored"
-    """The paper's appendix (listing), one token per state and return (paired), the same encoded once for all queries
-    (factored), or an average of the returns weighted by similarity (linear)."""
+    kind: str = "factored"
+    """The paper's appendix (listing), one token per state and return (pairs), the same encoded once for all queries
+    (factored), an average of the returns weighted by similarity (linear), or a network that was registered."""
     width: int = 32
     """Size of a token, and of the hidden layers."""
     heads: int = 2
     """Attention heads; must divide the width. Not used by linear."""
     layers: int = 2
-    """Transformer blocks of listing and paired; factored has one block of its own, and linear none."""
+    """Transformer blocks of listing and pairs; factored has one block of its own, and linear none."""
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
+        NETWORKS.check("evaluator.network.kind", self.kind)
         for name in ("width", "heads", "layers"):
             whole(flag("evaluator.network", name), getattr(self, name))
         if self.width % self.heads:
             raise InputError(f"evaluator.network.heads: {self.heads} does not divide the width {self.width}")
+
+
+@dataclass(frozen=True)
+class EvaluatorConfig:
+    """A network, and how it is fitted to the memory of recent policies."""
+
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """Its architecture."""
+    learning_rate: float = 3e-3
+    """Adam step size."""
+    batch_size: int = 128
+    """Queries in one gradient step, equally many from every stored policy."""
+    steps: int = 5
+    """Gradient steps before each policy update."""
+    initial_steps: int = 500
+    """Gradient steps on the filled memory when the warm-up ends."""
+    warmup: int = 100
+    """Policy updates before the evaluator is used; the memory fills meanwhile."""
+    policies: int = 10
+    """Most recent policies that the memory keeps."""
+    transitions: int | None = None
+    """Visited states kept of each policy; all of a batch when not given."""
+    every: int = 1
+    """Fit in one policy update out of this many: above 1, the evaluator lags behind the policy."""
+    file: str | None = None
+    """A pre-trained evaluator (made by `evarl pretrain`), to be held fixed in mode frozen."""
+
+    def unfitted_updates(self) -> int:
+        """Updates at the beginning of a run in which the evaluator takes no gradient step."""
+        return self.warmup if self.initial_steps else self.warmup + self.every
+
+    def validate(self) -> None:
+        """Refuse settings that cannot work."""
+        for name in ("batch_size", "steps", "policies", "every"):
+            whole(flag("evaluator", name), getattr(self, name))
+        for name in ("initial_steps", "warmup"):
+            whole(flag("evaluator", name), getattr(self, name), least=0)
+        if self.transitions is not None:
+            whole("evaluator.transitions", self.transitions)
+        real("evaluator.learning-rate", self.learning_rate, above=0)
+        self.network.validate()

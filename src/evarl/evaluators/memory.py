@@ -1,10 +1,13 @@
-"""The memory of the m most recent policies: the states they met, the returns from there, and one Ξ for each policy."""
+"""The memory of the m most recent policies: states they visited, returns from there, and the behaviour of each policy."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int
 
+from evarl.assessment.behaviour import Behaviour
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
@@ -16,8 +19,7 @@ class PolicyRecord(struct.PyTreeNode):
     """[S, ...]"""
     target: Float[Array, " S"]
     """Return-to-go from each state."""
-    returns: Float[Array, " k"]
-    """Assessment returns."""
+    behaviour: Behaviour
 
 
 class Memory(struct.PyTreeNode):
@@ -26,13 +28,13 @@ class Memory(struct.PyTreeNode):
     slots: PolicyRecord
 
     @classmethod
-    def create(cls, policies: int, transitions: int, space: Box, scenarios: int) -> "Memory":
-        """Empty slots."""
+    def create(cls, policies: int, transitions: int, space: Box, behaviour: Any) -> "Memory":
+        """Empty slots; `behaviour` has the shapes of one policy's."""
         return cls(
             PolicyRecord(
                 jnp.zeros((policies, transitions, *space.shape), space.dtype),
                 jnp.zeros((policies, transitions)),
-                jnp.zeros((policies, scenarios)),
+                jax.tree.map(lambda x: jnp.zeros((policies, *x.shape), x.dtype), behaviour),
             )
         )
 
@@ -41,17 +43,17 @@ class Memory(struct.PyTreeNode):
         """The number m of slots."""
         return self.slots.target.shape[0]
 
-    def store(self, index: Int[Array, ""], policy: PolicyRecord) -> "Memory":
-        """Put the index-th policy where the oldest one was."""
+    def store(self, index: Int[Array, ""], record: PolicyRecord) -> "Memory":
+        """The memory with the index-th policy in place of the oldest one."""
         slot = index % self.policies
         write = lambda table, entry: jax.lax.dynamic_update_index_in_dim(table, entry, slot, 0)  # noqa: E731
-        return Memory(jax.tree.map(write, self.slots, policy))
+        return Memory(jax.tree.map(write, self.slots, record))
 
     def sample(self, key: Key, filled: Int[Array, ""], batch_size: int) -> PolicyRecord:
-        """About `batch_size` rows, equally many from every policy: leaves [m, q, ...], [m, q] and [m, k].
+        """About `batch_size` rows, equally many from every policy: leaves [m, q, ...], [m, q] and [m, k, ...].
 
-        Drawing them grouped by policy lets an evaluator read each assessment once. While only some slots are filled,
-        those are used more than once.
+        Drawing them grouped by policy lets an evaluator read each behaviour once. While only some slots are filled, those are
+        used more than once.
         """
         policies, transitions = self.slots.target.shape
         slots = jnp.arange(policies) % filled
@@ -59,5 +61,5 @@ class Memory(struct.PyTreeNode):
         return PolicyRecord(
             self.slots.observation[slots[:, None], rows],
             self.slots.target[slots[:, None], rows],
-            self.slots.returns[slots],
+            jax.tree.map(lambda table: table[slots], self.slots.behaviour),
         )

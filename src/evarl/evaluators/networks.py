@@ -1,8 +1,9 @@
-"""Value evaluators V̂(s | Ξ): from k start states and their returns under a policy to that policy's values elsewhere.
+"""Networks that predict values V̂(s | Ξ) from a policy's behaviour at k start states.
 
-All have one signature and see one policy; callers vmap over policies. With F features, k assessment states and Q queries:
+All have one signature and see one policy; callers vmap over policies. With F features of a state, B numbers of behaviour for
+each of k start states (one, if the behaviour is the returns) and Q queries:
 
-    (scenarios [k, F], standardised returns [k], queries [Q, F]) → values [Q]
+    (scenarios [k, F], standardised behaviour [k, B], queries [Q, F]) → values [Q]
 """
 
 from functools import partial
@@ -12,7 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from evarl.evaluators.configuration import NetworkConfig
+from evarl.evaluators.configuration import NETWORKS, NetworkConfig
 
 SIMILARITY_FLOOR = 1e-6
 """Added to softplus, which can round to 0, so that the similarities of `Linear` never sum to 0."""
@@ -46,13 +47,13 @@ class Pairs(nn.Module):
     dtype: Any
 
     @nn.compact
-    def __call__(self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"]) -> Float[Array, "k h"]:
+    def __call__(self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"]) -> Float[Array, "k h"]:
         """Embed the pairs; no positions, so their order cannot matter."""
         dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
-        return dense(name="state")(scenarios) + dense(use_bias=False, name="return")(returns[:, None])
+        return dense(name="state")(scenarios) + dense(use_bias=False, name="return")(behaviour)
 
 
-class Evaluator(nn.Module):
+class ValueNetwork(nn.Module):
     """What the four kinds share. `dtype` is that of the parameters; the inputs must have the same."""
 
     config: NetworkConfig
@@ -69,7 +70,7 @@ class Evaluator(nn.Module):
         return nn.Dense(1, param_dtype=self.dtype, name="value")(queries)[:, 0]
 
 
-class Listing(Evaluator):
+class Listing(ValueNetwork):
     """The paper's appendix to the letter: states, returns and query are 2k + 1 tokens of one sequence.
 
     State i has position i; every return, and the query, has position k. The returns are therefore a set without order:
@@ -78,31 +79,31 @@ class Listing(Evaluator):
 
     @nn.compact
     def __call__(
-        self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"], queries: Float[Array, "Q F"]
+        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
     ) -> Float[Array, " Q"]:
         """The predicted values."""
         dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
-        k = len(returns)
+        k = len(behaviour)
         positions = nn.Embed(k + 1, self.config.width, param_dtype=self.dtype)(jnp.arange(k + 1))
         states = dense(name="state")(scenarios) + positions[:k]
-        outcomes = dense(name="return")(returns[:, None]) + positions[k:]
+        outcomes = dense(name="return")(behaviour) + positions[k:]
         asked = dense(name="query")(queries) + positions[k:]
         return self.value(self.query_alone(jnp.concatenate([states, outcomes]), asked))
 
 
-class Paired(Evaluator):
+class PairTokens(ValueNetwork):
     """A state and its return are one token: k + 1 tokens for each query, without positions."""
 
     @nn.compact
     def __call__(
-        self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"], queries: Float[Array, "Q F"]
+        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
     ) -> Float[Array, " Q"]:
         """The predicted values."""
         asked = nn.Dense(self.config.width, param_dtype=self.dtype, name="query")(queries)
-        return self.value(self.query_alone(Pairs(self.config, self.dtype)(scenarios, returns), asked))
+        return self.value(self.query_alone(Pairs(self.config, self.dtype)(scenarios, behaviour), asked))
 
 
-class Factored(Evaluator):
+class Factored(ValueNetwork):
     """The k pairs are encoded once, and each query attends to them: Q + k tokens, not Q·(k + 1).
 
     Queries do not attend to one another, so they are one sequence with k keys and values for all, and the gradient with
@@ -114,12 +115,12 @@ class Factored(Evaluator):
 
     @nn.compact
     def __call__(
-        self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"], queries: Float[Array, "Q F"]
+        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
     ) -> Float[Array, " Q"]:
         """The predicted values."""
         width, heads = self.config.width, self.config.heads
         dense = partial(nn.Dense, param_dtype=self.dtype)
-        pairs = nn.relu(Pairs(self.config, self.dtype)(scenarios, returns))
+        pairs = nn.relu(Pairs(self.config, self.dtype)(scenarios, behaviour))
         x = nn.relu(dense(width, name="query")(queries))
         both = dense(2 * heads * width, name="pairs")(pairs).reshape(-1, heads, 2 * width)
         keys, values = jnp.split(both, 2, axis=-1)  # [k, heads, width]
@@ -129,7 +130,7 @@ class Factored(Evaluator):
         return self.value(x)
 
 
-class Linear(Evaluator):
+class Linear(ValueNetwork):
     """The similarity-weighted mean of the paper's theory, V̂(s) = Σᵢ f(s, sⁱ) Gⁱ / Σᵢ f(s, sⁱ), f(s, s′) = φ(s)ᵀφ(s′).
 
     φ is positive, so V̂ is a convex combination of the returns, and linear in them. The sums over i come first.
@@ -137,18 +138,15 @@ class Linear(Evaluator):
 
     @nn.compact
     def __call__(
-        self, scenarios: Float[Array, "k F"], returns: Float[Array, " k"], queries: Float[Array, "Q F"]
+        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
     ) -> Float[Array, " Q"]:
         """The predicted values."""
         dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
         phi = nn.Sequential([dense(), nn.relu, dense(), nn.softplus])
         known, asked = phi(scenarios) + SIMILARITY_FLOOR, phi(queries) + SIMILARITY_FLOOR
-        return (asked @ (returns @ known)) / (asked @ known.sum(axis=0))
-
-
-NETWORKS: dict[str, type[Evaluator]] = {"listing": Listing, "paired": Paired, "factored": Factored, "linear": Linear}
+        return (asked @ (behaviour[:, 0] @ known)) / (asked @ known.sum(axis=0))
 
 
 def make_network(config: NetworkConfig, dtype: Any = jnp.float32) -> nn.Module:
     """The network a configuration asks for, with parameters of the given type."""
-    return NETWORKS[config.kind](config, dtype)
+    return NETWORKS.get(config.kind)(config, dtype)

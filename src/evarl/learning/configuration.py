@@ -9,7 +9,7 @@ from typing import Any, Literal
 from evarl.agents.configuration import AgentConfig
 from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import InputError
-from evarl.evaluators.fitting_configuration import EvaluatorConfig
+from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.ranges import MOST, flag, real, whole
 
 MAX_SEED = MOST

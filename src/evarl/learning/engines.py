@@ -15,7 +15,7 @@ from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import AssessmentRollout
 from evarl.assessment.host import HostAssessment
 from evarl.errors import WorldError
-from evarl.learning.learner import Learner, LearnerState, Metrics
+from evarl.learning.learner import Experience, Learner, LearnerState, Metrics
 from evarl.simulation.host import HostAct, HostStates
 from evarl.simulation.host import collect as collect_on_host
 from evarl.worlds.world import HostWorld, Key
@@ -158,7 +158,7 @@ class HostEngine:
         self.learner = learner
         template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
         self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), template)
-        self._learn = jax.jit(learner.learn, donate_argnums=0)
+        self._learn = jax.jit(learner.update, donate_argnums=0)
         self._act = jax.jit(self._act_in_world)
         self._states: HostStates | None = None
         self._fault: WorldError | None = None
@@ -200,7 +200,7 @@ class HostEngine:
                 self._fault = error
                 break
             number = jnp.asarray(index, jnp.int32)
-            state, metrics = self._learn(state.replace(key=key), learn_key, number, trajectory, showing)
+            state, metrics = self._learn(state.replace(key=key), number, Experience(trajectory, showing, learn_key))
             rows.append(metrics)
         columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
         return jax.tree.map(lambda leaf: leaf[None], state), columns, trajectory
@@ -209,13 +209,13 @@ class HostEngine:
         self, state: LearnerState, states: HostStates, collect_key: Key, learn_key: Key, index: int
     ) -> tuple[Trajectory, AssessmentRollout | None]:
         """The batch of an update and, if there is one to take, the assessment."""
-        config, examiner = self.learner.config, self.learner.examiner
+        config, assessment = self.learner.config, self.learner.assessment
         act = self._acting(state, collect_key, config.steps)
         trajectory = collect_on_host(act, states, config.steps, index)
-        if examiner is None or not isinstance(examiner.assessment, HostAssessment):
+        if not isinstance(assessment, HostAssessment):
             return trajectory, None
-        act = self._acting(state, jax.random.fold_in(learn_key, 1), examiner.assessment.horizon)
-        return trajectory, examiner.assessment.take(act, config.assessment.replicates)
+        act = self._acting(state, jax.random.fold_in(learn_key, 1), assessment.horizon)
+        return trajectory, assessment.take(act, config.assessment.replicates)
 
     def _environments(self, index: int) -> HostStates:
         if self._states is None:

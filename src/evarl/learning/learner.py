@@ -1,24 +1,26 @@
-"""Training as two pure functions: `init(key) → state` and `update(state) → state, metrics`."""
+"""EvA-RL as two pure functions: `init(key) → state` and `update(state, index) → state, metrics`."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Int, UInt32
 
-from evarl.agents.agent import Agent, AgentState, make_agent
-from evarl.agents.distributions import noise_for
-from evarl.agents.improve import improve
+from evarl.agents.agent import Agent, exploration, make_agent
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment, AssessmentRollout
+from evarl.assessment.behaviour import BehaviourKind, behaviour_kind, observe
 from evarl.assessment.host import HostAssessment
+from evarl.evaluators.evaluator import Evaluator, LearntEvaluator, make_evaluator
+from evarl.learning import evaluability
 from evarl.learning.configuration import TrainConfig
-from evarl.learning.examiner import Examiner, ExaminerState, LearntEvaluator, make_examiner
-from evarl.simulation.collect import Act, WorldStates, begin, collect
+from evarl.learning.evaluability import Evaluability, EvaluationState
+from evarl.simulation.collect import WorldStates, begin, collect
 from evarl.simulation.episodes import EpisodeClock, episode_statistics
 from evarl.worlds.registry import make_world
+from evarl.worlds.spaces import Box
 from evarl.worlds.world import HostWorld, Key, World
 
 Metrics = dict[str, Array]
@@ -31,26 +33,36 @@ class LearnerState(struct.PyTreeNode):
     """Everything a run is at one moment; what a checkpoint holds."""
 
     key: UInt32[Array, "2"]
-    agent: AgentState
+    agent: Any
     clock: EpisodeClock
     worlds: WorldStates | None
-    """None for host worlds, whose environments cannot be kept."""
-    examiner: ExaminerState | None
+    """None for host worlds, whose environments cannot be saved."""
+    evaluation: EvaluationState | None
     """None in ordinary training."""
+
+
+class Experience(NamedTuple):
+    """What one update learns from."""
+
+    trajectory: Trajectory
+    rollout: AssessmentRollout | None
+    """None in ordinary training."""
+    key: Key
+    """For everything random in learning."""
 
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """The fixed part of a run: its world, its agent and, in evaluation-aware training, its examiner."""
+    """The fixed part of a run: its world, its agent and, in evaluation-aware training, assessment and evaluator."""
 
     config: TrainConfig
     world: World | HostWorld
     agent: Agent
-    examiner: Examiner | None
+    evaluability: Evaluability | None
 
     def init(self, key: Key) -> LearnerState:
-        """State before the first update."""
-        examiner_key = jax.random.fold_in(key, 1)
+        """The state before the first update."""
+        evaluation_key = jax.random.fold_in(key, 1)
         key, agent_key, world_key = jax.random.split(key, 3)
         environments, shared = self.config.environments, self.config.rollouts_per_start
         return LearnerState(
@@ -58,54 +70,73 @@ class Learner:
             agent=self.agent.init(agent_key, environments),
             clock=EpisodeClock.create(environments),
             worlds=begin(self.world, world_key, environments, shared) if isinstance(self.world, World) else None,
-            examiner=None if self.examiner is None else self.examiner.init(examiner_key),
+            evaluation=None if self.evaluability is None else evaluability.begin(self.evaluability, evaluation_key),
         )
+
+    def update(
+        self, state: LearnerState, index: Int[Array, ""], gathered: Experience | None = None
+    ) -> tuple[LearnerState, Metrics]:
+        """One update: collect → assess → remember → fit → weigh → improve. `index` counts the updates.
+
+        The experience of host worlds is gathered outside of the compiled program, and given.
+        """
+        if gathered is None:
+            state, gathered = self.gather(state)
+        trajectory, rollout, key = gathered
+        clock, metrics = episode_statistics(state.clock, trajectory.reward, trajectory.done, self.config.discount)
+        evaluation, weights = state.evaluation, None
+        if self.evaluability is not None and evaluation is not None and rollout is not None:
+            fixed, fit_key = self.evaluability, jax.random.fold_in(key, 2)
+            memory_key = jax.random.fold_in(fit_key, 1)
+            evidence = evaluability.gather_evidence(
+                fixed, evaluation, self.agent, state.agent.policy, trajectory, rollout
+            )
+            fresh = evaluability.fresh_errors(fixed, evaluation, evidence)
+            evaluation = evaluability.remember(fixed, evaluation, evidence, index, memory_key)
+            evaluation, fitted = evaluability.fit(fixed, evaluation, index, fit_key)
+            evaluation, weights, weighed = evaluability.weigh_policy(fixed, evaluation, evidence, index)
+            metrics |= fresh | fitted | weighed
+        agent, improved = self.agent.improve(state.agent, key, trajectory, weights)
+        state = state.replace(agent=agent, clock=clock, evaluation=evaluation)
+        return state, metrics | improved | {"fault": _fault(trajectory, agent)}
+
+    def gather(self, state: LearnerState) -> tuple[LearnerState, Experience]:
+        """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
+        state, key, trajectory = self.collect(state)
+        return state, Experience(trajectory, self.assess(state.agent.policy, jax.random.fold_in(key, 1)), key)
 
     def collect(self, state: LearnerState) -> tuple[LearnerState, Key, Trajectory]:
         """The batch of this update and the key to learn with (JAX worlds)."""
         assert isinstance(self.world, World)
         assert state.worlds is not None
         key, collect_key, learn_key = jax.random.split(state.key, 3)
-        steps, shared, space = self.config.steps, self.config.rollouts_per_start, self.world.action_space
-        noise = lambda key: noise_for(space, key, (self.config.environments,))  # noqa: E731
-        act = lambda noise, observation: self.agent.act_to_learn(state.agent.policy, noise, observation)  # noqa: E731
+        steps, shared = self.config.steps, self.config.rollouts_per_start
+        noise, explore = exploration(self.agent, self.config.environments)
+        act = lambda noise, observation: explore(state.agent.policy, noise, observation)  # noqa: E731
         worlds, trajectory = collect(self.world, act, state.worlds, collect_key, steps, shared, noise)
         return state.replace(key=key, worlds=worlds), learn_key, trajectory
 
-    def update(self, state: LearnerState, index: Int[Array, ""]) -> tuple[LearnerState, Metrics]:
-        """Collect a batch, take the assessment and learn from both (JAX worlds). `index` counts the updates."""
-        state, learn_key, trajectory = self.collect(state)
-        showing = None
-        if self.examiner is not None and isinstance(self.examiner.assessment, Assessment):
-            replicates, key = self.config.assessment.replicates, jax.random.fold_in(learn_key, 1)
-            showing = self.examiner.assessment.take(self._acting(state), key, replicates, self.world)
-        return self.learn(state, learn_key, index, trajectory, showing)
+    def assess(self, policy: Any, key: Key) -> AssessmentRollout | None:
+        """Roll a policy through the assessment; None in ordinary training."""
+        if not isinstance(self.assessment, Assessment):
+            return None
+        act = lambda key, observation: self.agent.act(policy, key, observation)  # noqa: E731
+        return self.assessment.take(act, key, self.config.assessment.replicates, self.world)
 
-    def _acting(self, state: LearnerState) -> Act:
-        return lambda key, observation: self.agent.act(state.agent.policy, key, observation)
+    @property
+    def assessment(self) -> Assessment | HostAssessment | None:
+        """The assessment; None in ordinary training."""
+        return None if self.evaluability is None else self.evaluability.assessment
 
-    def learn(
-        self,
-        state: LearnerState,
-        key: Key,
-        index: Int[Array, ""],
-        trajectory: Trajectory,
-        showing: AssessmentRollout | None,
-    ) -> tuple[LearnerState, Metrics]:
-        """Learn from a batch and an assessment, wherever they came from."""
-        clock, metrics = episode_statistics(state.clock, trajectory.reward, trajectory.done, self.config.discount)
-        examiner, guidance = state.examiner, None
-        if self.examiner is not None:
-            assert examiner is not None
-            assert showing is not None
-            examiner_key, policy = jax.random.fold_in(key, 2), state.agent.policy
-            examiner, guidance, examined = self.examiner.examine(
-                examiner, examiner_key, index, self.agent, policy, trajectory, showing
-            )
-            metrics |= examined
-        agent, improved = improve(self.agent, state.agent, key, trajectory, guidance)
-        state = state.replace(agent=agent, clock=clock, examiner=examiner)
-        return state, metrics | improved | {"fault": _fault(trajectory, agent)}
+    @property
+    def evaluator(self) -> Evaluator | None:
+        """The evaluator; None in ordinary training."""
+        return None if self.evaluability is None else self.evaluability.evaluator
+
+    def learnt(self, state: EvaluationState) -> LearntEvaluator:
+        """What is saved of one seed's evaluator at the end."""
+        assert self.evaluability is not None
+        return evaluability.learnt(self.evaluability, state)
 
 
 def make_learner(
@@ -113,17 +144,39 @@ def make_learner(
     assessment: Assessment | HostAssessment | None = None,
     frozen: LearntEvaluator | None = None,
 ) -> Learner:
-    """Build the world and the agent that a configuration names, and the examiner if there is an assessment."""
+    """The learner for a configuration; evaluation-aware if there is an assessment, with a fixed evaluator if one is given."""
     config.validate()
     world = make_world(config.world, config.horizon, config.discount)
     agent = make_agent(config.agent, world.observation_space, world.action_space, config.discount, config.updates)
     if assessment is None:
         return Learner(config, world, agent, None)
     assessment.check_compatible(world)
-    return Learner(config, world, agent, make_examiner(config, world.observation_space, assessment, frozen))
+    kind = behaviour_kind(config.assessment.behaviour)
+    shapes = behaviour_shapes(kind, agent, assessment, config.assessment.replicates)
+    scenarios = jnp.asarray(assessment.observations())
+    evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes)
+    return Learner(config, world, agent, Evaluability(config, assessment, kind, evaluator, frozen))
 
 
-def _fault(trajectory: Trajectory, agent: AgentState) -> Int[Array, ""]:
+def behaviour_shapes(
+    kind: BehaviourKind, agent: Agent, assessment: Assessment | HostAssessment, replicates: int = 1
+) -> Any:
+    """Shapes of the behaviour of one policy, without a rollout."""
+    steps, space = (assessment.horizon, assessment.scenarios, replicates), agent.action_space
+    shape, dtype = ((space.size,), jnp.float32) if isinstance(space, Box) else ((), jnp.int32)
+
+    def one(key: Key) -> Any:
+        zeros = jnp.zeros(steps)
+        observation = jnp.zeros((*steps, *agent.observation_space.shape), agent.observation_space.dtype)
+        rollout = AssessmentRollout(observation, jnp.zeros((*steps, *shape), dtype), zeros, zeros, zeros > 0)
+        policy = agent.init(key, 1).policy
+        act = lambda observation: agent.distribution(policy, observation)  # noqa: E731
+        return observe(kind, rollout, act, assessment.discount).behaviour
+
+    return jax.eval_shape(one, jax.random.PRNGKey(0))
+
+
+def _fault(trajectory: Trajectory, agent: Any) -> Int[Array, ""]:
     quantities = (trajectory.reward, trajectory.last_observation, agent.policy.actor, agent.policy.critic)
     broken = jnp.stack([~_finite(quantity) for quantity in quantities])
     return jnp.where(broken.any(), 1 + jnp.argmax(broken), 0).astype(jnp.int32)

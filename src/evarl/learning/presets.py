@@ -5,8 +5,7 @@ from collections.abc import Callable
 from evarl.agents.configuration import AgentConfig, PPOConfig
 from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import unknown_name
-from evarl.evaluators.configuration import NetworkConfig
-from evarl.evaluators.fitting_configuration import EvaluatorConfig
+from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
 from evarl.learning.configuration import TrainConfig
 
 

@@ -1,12 +1,12 @@
 """The policy that is asked about, reduced to what estimators need."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from jaxtyping import Array, Float
 
-from evarl.agents.agent import Agent, PolicyState
+from evarl.agents.agent import Agent
 from evarl.agents.distributions import Categorical
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import Key
@@ -25,7 +25,7 @@ class TargetPolicy(NamedTuple):
     """The likeliest action for each observation."""
 
 
-def of_agent(agent: Agent, policy: PolicyState) -> TargetPolicy:
+def of_agent(agent: Agent, policy: Any) -> TargetPolicy:
     """A trained policy as estimators want it."""
 
     def probabilities(observation: Array) -> Float[Array, "B A"]:

@@ -14,10 +14,9 @@ from evarl.assessment.assessment import Assessment, discrete_states, given_state
 from evarl.assessment.configuration import parse_start_states
 from evarl.assessment.host import HostAssessment
 from evarl.errors import FileError, InputError
-from evarl.evaluators.fitting import make_evaluator
+from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
-from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import make_learner
 from evarl.runs.checks import check_finite, check_own, written_by
 from evarl.storage.files import reason
@@ -135,7 +134,11 @@ def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings:
 
 def save_evaluator(path: Path, learnt: LearntEvaluator, config: TrainConfig, seed: int | None = None) -> None:
     """Write an evaluator with what identifies it; without a seed, it was fitted to all seeds of a run."""
-    about = {"kind": "evaluator", "world": config.world, "remembered": str(learnt.remembered.shape[0])}
+    about = {
+        "kind": "evaluator",
+        "world": config.world,
+        "remembered": str(jax.tree.leaves(learnt.remembered)[0].shape[0]),
+    }
     save_tree(path, jax.device_get(learnt), about | written_by(config, seed) | _network(config))
 
 
@@ -162,17 +165,18 @@ def load_evaluator(
         raise InputError(f"evaluator.file: {path} is for an assessment of {other} scenarios, this one has {k}")
     if not np.array_equal(kept, scenarios):
         raise InputError(f"evaluator.file: {path} is for other start states; use its assessment with --assessment.file")
-    space = make_world(config.world, config.horizon).observation_space
-    evaluator = make_evaluator(config.evaluator, space, jnp.asarray(scenarios))
-    k, remembered = scenarios.shape[0], arrays.get("remembered", np.empty(0))
-    if remembered.ndim != 2 or remembered.shape[1] != k:
-        raise FileError(f"{path}: remembers returns of shape {remembered.shape}; want {k} for each policy")
+    evaluator = make_learner(dataclasses.replace(config, evaluator_mode="colearned"), assessment).evaluator
+    assert evaluator is not None
+    try:
+        remembered = int(about["remembered"])
+    except (KeyError, ValueError) as error:
+        raise FileError(f"{path}: does not say how many policies it remembers") from error
     template = LearntEvaluator(
         state=jax.eval_shape(evaluator.init, jax.random.PRNGKey(0)),
         scenarios=jnp.asarray(scenarios),
-        remembered=jnp.zeros(remembered.shape),
-        lowest=jnp.zeros(k),
-        highest=jnp.zeros(k),
+        remembered=jax.tree.map(lambda x: jax.ShapeDtypeStruct((remembered, *x.shape), x.dtype), evaluator.behaviour),
+        lowest=evaluator.behaviour,
+        highest=evaluator.behaviour,
         batch_mean=jnp.zeros(()),
     )
     learnt, _ = load_tree(path, template)

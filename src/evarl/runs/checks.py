@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from evarl.errors import FileError
+from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
-from evarl.learning.examiner import LearntEvaluator
 
 EVERY_SEED = "all"
 """What evaluators say that were fitted to all seeds of a run, by `evarl pretrain`."""

@@ -21,7 +21,7 @@ from evarl.storage.tensors import load_arrays, save_tree
 FLUSH_BYTES = 64 * 2**20
 """Batches are held in memory up to this size, and at most until the next checkpoint."""
 
-FIELDS = tuple(name for name in Trajectory.__dataclass_fields__ if name != "first_product")
+FIELDS = tuple(name for name in Trajectory.__dataclass_fields__ if name != "reusable")
 
 
 class LogWriter:

@@ -12,11 +12,10 @@ import numpy as np
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.host import HostAssessment
 from evarl.errors import InputError
-from evarl.evaluators.fitting import Evaluator, EvaluatorState, make_evaluator
+from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
-from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import make_learner
 from evarl.runs.assessments import ASSESSMENT, build_assessment, save_assessment, save_evaluator
 from evarl.runs.machine import keep_compiled_programs
@@ -62,9 +61,9 @@ def remember(
             state, _ = engine.advance(state, done, count)
             done += count
             advance(count)
-        assert state.examiner is not None
-        assert state.examiner.memory is not None
-        rows.append(jax.device_get(jax.tree.map(lambda leaf: leaf[:, 0], state.examiner.memory.slots)))
+        assert state.evaluation is not None
+        assert state.evaluation.memory is not None
+        rows.append(jax.device_get(jax.tree.map(lambda leaf: leaf[:, 0], state.evaluation.memory.slots)))
         updates.append(int(last))
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *rows)
     return Past(assessment, stacked, updates)
@@ -72,8 +71,8 @@ def remember(
 
 def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int) -> tuple[Evaluator, EvaluatorState]:
     """Fit a new evaluator to the policies of some of the seeds."""
-    world = make_learner(dataclasses.replace(config, evaluator_mode="none", beta=0.0, beta_variance=0.0)).world
-    evaluator = make_evaluator(config.evaluator, world.observation_space, jnp.asarray(past.assessment.observations()))
+    evaluator = make_learner(dataclasses.replace(config, beta=0.0, beta_variance=0.0), past.assessment).evaluator
+    assert evaluator is not None
     chosen = jax.tree.map(lambda leaf: jnp.asarray(leaf[rows].reshape(-1, *leaf.shape[2:])), past.policies)
     memory = Memory(chosen)
 
@@ -83,7 +82,7 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
         flat = jax.tree.map(
             lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (memory.slots.observation, memory.slots.target)
         )
-        merged = PolicyRecord(observation=flat[0], target=flat[1], returns=memory.slots.returns)
+        merged = PolicyRecord(observation=flat[0], target=flat[1], behaviour=memory.slots.behaviour)
         state = evaluator.rescale(state, merged, jnp.zeros((), jnp.int32))
         return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), key)[0]
 
@@ -92,13 +91,13 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
 
 def learnt_from(past: Past, evaluator: Evaluator, state: EvaluatorState) -> LearntEvaluator:
     """A fitted evaluator with what it remembers of the policies it was fitted to, as runs keep their own."""
-    returns = past.policies.returns.reshape(-1, past.policies.returns.shape[-1])
+    behaviours = jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, *x.shape[2:])), past.policies.behaviour)
     return LearntEvaluator(
         state=state,
         scenarios=evaluator.scenarios,
-        remembered=jnp.asarray(returns),
-        lowest=jnp.asarray(returns.min(axis=0)),
-        highest=jnp.asarray(returns.max(axis=0)),
+        remembered=behaviours,
+        lowest=jax.tree.map(lambda x: x.min(axis=0), behaviours),
+        highest=jax.tree.map(lambda x: x.max(axis=0), behaviours),
         batch_mean=jnp.asarray(past.policies.target[:, -1].mean()),
     )
 

@@ -9,13 +9,13 @@ import jax
 import pyarrow as pa
 from jaxtyping import Array, Float
 
-from evarl.agents.agent import PolicyState
+from evarl.agents.actor_critic import PolicyState
 from evarl.agents.distributions import world_action
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.host import HostAssessment
 from evarl.errors import FileError, InputError
+from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
-from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import Learner, make_learner
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy, of_agent

@@ -16,9 +16,9 @@ from rich.console import Console
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.host import HostAssessment
 from evarl.errors import DivergedError, FaultError, InputError, unknown_name
+from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, Engine
-from evarl.learning.examiner import LearntEvaluator
 from evarl.learning.learner import FAULTS, Learner, LearnerState, make_learner
 from evarl.learning.presets import preset
 from evarl.ranges import real, whole
@@ -294,11 +294,11 @@ class _Session:
         """The final policy of each seed, and its evaluator if it has one."""
         state = jax.device_get(state)
         for index, seed in enumerate(group):
-            policy, examiner = jax.tree.map(lambda leaf, at=index: leaf[at], (state.agent.policy, state.examiner))
+            policy, evaluation = jax.tree.map(lambda leaf, at=index: leaf[at], (state.agent.policy, state.evaluation))
             about = {"kind": "policy", "world": self.config.world}
             save_tree(self.kept.policy(seed), policy, about | written_by(self.config, seed))
-            if learner.examiner is not None:
-                save_evaluator(self.kept.evaluator(seed), learner.examiner.learnt(examiner), self.config, seed)
+            if evaluation is not None:
+                save_evaluator(self.kept.evaluator(seed), learner.learnt(evaluation), self.config, seed)
 
     def _stop_if_diverged(self, fault: np.ndarray, done: int, group: list[int], columns: dict[str, np.ndarray]) -> None:
         if not fault.any():

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from evarl.evaluators.configuration import NetworkConfig
-from evarl.evaluators.fitting import Evaluator, EvaluatorState
+from evarl.evaluators.evaluator import Evaluator, EvaluatorState
 from evarl.evaluators.memory import PolicyRecord
 from evarl.learning.presets import preset
 from evarl.runs.assessments import build_assessment

@@ -1,0 +1,210 @@
+"""Actor-critic agents: two networks, two optimisers, and everything but the learning rule."""
+
+import abc
+from dataclasses import dataclass
+from typing import Self, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jaxtyping import Array, Float
+
+from evarl.agents.advantages import generalised_advantages, next_values
+from evarl.agents.agent import Metrics
+from evarl.agents.configuration import AgentConfig
+from evarl.agents.distributions import Distribution, noise_for
+from evarl.agents.gradient_weights import GradientWeights
+from evarl.agents.networks import Actor, Critic, Parameters
+from evarl.agents.normalisation import RewardScale, RunningStatistics
+from evarl.agents.trajectory import Trajectory
+from evarl.worlds.spaces import Box, Space
+from evarl.worlds.third_party import lenient_promotion
+from evarl.worlds.world import Key, flat_features
+
+
+class PolicyState(struct.PyTreeNode):
+    """Parameters needed to act and to predict values: what is saved as the final policy."""
+
+    actor: Parameters
+    critic: Parameters
+    observation_statistics: RunningStatistics | None
+    value_scale: Float[Array, ""]
+    """Units of reward in one unit of the critic's output."""
+
+
+class AgentState(struct.PyTreeNode):
+    """Everything that learning changes."""
+
+    policy: PolicyState
+    actor_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    reward_scale: RewardScale | None
+
+
+@dataclass(frozen=True, eq=False)
+class ActorCritic(abc.ABC):
+    """An actor and a critic, two separate networks. A subclass adds a learning rule, `learn`."""
+
+    config: AgentConfig
+    observation_space: Box
+    action_space: Space
+    discount: float
+    actor: Actor
+    critic: Critic
+    actor_optimizer: optax.GradientTransformation
+    critic_optimizer: optax.GradientTransformation
+
+    @classmethod
+    def make(
+        cls, config: AgentConfig, observation_space: Box, action_space: Space, discount: float, updates: int
+    ) -> Self:
+        """Networks and optimisers for some spaces; `updates` is the length of the run, for annealing."""
+
+        def optimizer(learning_rate: float) -> optax.GradientTransformation:
+            schedule = optax.linear_schedule(learning_rate, 0.0, updates * cls.gradient_steps(config))
+            return optax.chain(
+                optax.clip_by_global_norm(config.max_gradient_norm),
+                optax.adam(schedule if config.anneal_learning_rates else learning_rate, eps=1e-5),
+            )
+
+        return cls(
+            config=config,
+            observation_space=observation_space,
+            action_space=action_space,
+            discount=discount,
+            actor=Actor(config.hidden_sizes, config.activation, action_space),
+            critic=Critic(config.hidden_sizes, config.activation),
+            actor_optimizer=optimizer(config.actor_learning_rate),
+            critic_optimizer=optimizer(config.critic_learning_rate),
+        )
+
+    @staticmethod
+    def gradient_steps(config: AgentConfig) -> int:
+        """Gradient steps in one update."""
+        return 1
+
+    @abc.abstractmethod
+    def learn(
+        self,
+        state: AgentState,
+        key: Key,
+        trajectory: Trajectory,
+        reward: Float[Array, "T N"],
+        weights: GradientWeights | None,
+    ) -> tuple[AgentState, Metrics]:
+        """The learning rule: gradient steps on one batch. `reward` is in the critic's units."""
+
+    def init(self, key: Key, environments: int) -> AgentState:
+        """Fresh networks and optimisers. Not to be vmapped on a CPU: batched orthogonal initialisation can hang."""
+        actor_key, critic_key = jax.random.split(key)
+        features = jnp.zeros((1, self.observation_space.size))
+        actor, critic = self.actor.init(actor_key, features), self.critic.init(critic_key, features)
+        statistics = RunningStatistics.create((self.observation_space.size,))
+        return AgentState(
+            policy=PolicyState(
+                actor=actor,
+                critic=critic,
+                observation_statistics=statistics if self.config.normalise_observations else None,
+                value_scale=jnp.ones(()),
+            ),
+            actor_optimizer=self.actor_optimizer.init(actor),
+            critic_optimizer=self.critic_optimizer.init(critic),
+            reward_scale=RewardScale.create(environments) if self.config.scale_rewards else None,
+        )
+
+    def features(self, policy: PolicyState, observation: Array) -> Float[Array, "*batch features"]:
+        """Flattened observations, standardised where the configuration asks for it."""
+        flat = flat_features(observation, len(self.observation_space.shape))
+        statistics = policy.observation_statistics
+        return flat if statistics is None else statistics.standardise(flat)
+
+    def distribution(self, policy: PolicyState, observation: Array) -> Distribution:
+        """π(· | observation)."""
+        return self.apply_actor(policy.actor, self.features(policy, observation))
+
+    def apply_actor(
+        self,
+        actor: Parameters,
+        features: Float[Array, "*batch features"],
+        product: Float[Array, "*batch width"] | None = None,
+    ) -> Distribution:
+        """π(· | features) for given parameters; `product` is their `networks.first_product`, where it is known already."""
+        return cast(Distribution, self.actor.apply(actor, features, product))
+
+    def apply_critic(self, critic: Parameters, features: Float[Array, "*batch features"]) -> Float[Array, "*batch"]:
+        """The critic's output for given parameters, in its own units."""
+        return cast(Array, self.critic.apply(critic, features))
+
+    def act(self, policy: PolicyState, key: Key, observation: Array) -> tuple[Array, Float[Array, "*batch"]]:
+        """Sampled actions and their log-probabilities."""
+        batch = observation.shape[: observation.ndim - len(self.observation_space.shape)]
+        return self.distribution(policy, observation).draw(noise_for(self.action_space, key, batch))
+
+    def explore(
+        self, policy: PolicyState, noise: Float[Array, "*batch actions"], observation: Array
+    ) -> tuple[Array, ...]:
+        """As `act` with noise that was drawn before, by `noise_for`; also what learning can use again, if anything."""
+        return self.distribution(policy, observation).draw(noise)
+
+    def value(self, policy: PolicyState, observation: Array) -> Float[Array, "*batch"]:
+        """The critic's value in units of reward."""
+        return self.apply_critic(policy.critic, self.features(policy, observation)) * policy.value_scale
+
+    def improve(
+        self, state: AgentState, key: Key, trajectory: Trajectory, weights: GradientWeights | None = None
+    ) -> tuple[AgentState, Metrics]:
+        """One update of actor and critic.
+
+        Statistics of observations stay fixed within an update, so that the probabilities of the batch's actions are those
+        with which they were taken; the batch enters them afterwards.
+        """
+        reward = trajectory.reward
+        if state.reward_scale is not None:
+            scale = state.reward_scale.update(reward, trajectory.done, self.discount)
+            policy = state.policy.replace(value_scale=scale.deviation())
+            state, reward = state.replace(policy=policy, reward_scale=scale), reward / scale.deviation()
+        state, metrics = self.learn(state, key, trajectory, reward, weights)
+        statistics = state.policy.observation_statistics
+        if statistics is not None:
+            statistics = statistics.update(flat_features(trajectory.observation, len(self.observation_space.shape)))
+            state = state.replace(policy=state.policy.replace(observation_statistics=statistics))
+        return state, metrics
+
+    def advantages(
+        self,
+        policy: PolicyState,
+        trajectory: Trajectory,
+        features: Float[Array, "T N features"],
+        critic: Parameters,
+        reward: Float[Array, "T N"],
+    ) -> tuple[Float[Array, "T N"], Float[Array, "T N"]]:
+        """The critic's values (differentiable with respect to `critic`) and the advantages over them (held fixed)."""
+        value = self.apply_critic(critic, features)
+        fixed = jax.lax.stop_gradient(value)
+        last = self.apply_critic(policy.critic, self.features(policy, trajectory.last_observation))
+        final = self.apply_critic(policy.critic, self.features(policy, trajectory.final_observation))
+        terminated = trajectory.terminated
+        if self.config.truncation == "as-termination":
+            terminated = trajectory.done
+        advantages = generalised_advantages(
+            reward=reward,
+            value=fixed,
+            next_value=next_values(fixed, last, final, trajectory.truncated),
+            terminated=terminated,
+            truncated=trajectory.truncated,
+            discount=self.discount,
+            gae_lambda=self.config.gae_lambda,
+        )
+        return value, advantages
+
+    def descend(self, state: AgentState, actor_gradient: optax.Updates, critic_gradient: optax.Updates) -> AgentState:
+        """The state after one step of both optimisers."""
+        policy, old = state.policy, (state.actor_optimizer, state.critic_optimizer)
+        with lenient_promotion():
+            actor_step, actor_optimizer = self.actor_optimizer.update(actor_gradient, old[0], policy.actor)
+            critic_step, critic_optimizer = self.critic_optimizer.update(critic_gradient, old[1], policy.critic)
+        policy = policy.replace(
+            actor=optax.apply_updates(policy.actor, actor_step), critic=optax.apply_updates(policy.critic, critic_step)
+        )
+        return state.replace(policy=policy, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)

@@ -1,0 +1,196 @@
+"""Evaluators V̂(s | Ξ): their state, their predictions, and how they are fitted to a memory of recent policies."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+from evarl.assessment.behaviour import Behaviour, features
+from evarl.errors import InputError
+from evarl.evaluators.configuration import EvaluatorConfig
+from evarl.evaluators.memory import Memory, PolicyRecord
+from evarl.evaluators.networks import make_network
+from evarl.worlds.spaces import Box
+from evarl.worlds.third_party import lenient_promotion
+from evarl.worlds.world import Key, flat_features
+
+SLOWEST = 0.05
+"""Weight of a new policy in running means, once there have been 1/SLOWEST; before that, all count alike."""
+FLOOR = 1e-6
+"""Least variance. What varies less, relative to its size, is a constant up to the rounding of float32."""
+
+
+def running_rate(index: Int[Array, ""]) -> Float[Array, ""]:
+    """Weight of the index-th policy in running means."""
+    return jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
+
+
+class RunningScale(struct.PyTreeNode):
+    """A running mean and mean square with exponential forgetting: policies change, and so does the size of their returns."""
+
+    mean: Float[Array, "*shape"]
+    square: Float[Array, "*shape"]
+
+    @classmethod
+    def create(cls, shape: tuple[int, ...]) -> "RunningScale":
+        """Mean 0, deviation 1."""
+        return cls(jnp.zeros(shape), jnp.ones(shape))
+
+    def update(self, batch: Float[Array, "*batch_and_shape"], rate: Float[Array, ""]) -> "RunningScale":
+        """Move towards the statistics of a batch."""
+        batch = batch.reshape(-1, *self.mean.shape)
+        return RunningScale(
+            self.mean + rate * (batch.mean(axis=0) - self.mean),
+            self.square + rate * ((batch**2).mean(axis=0) - self.square),
+        )
+
+    def deviation(self) -> Float[Array, "*shape"]:
+        """Standard deviation, kept away from zero."""
+        return jnp.sqrt(jnp.maximum(self.square - self.mean**2, 0.0) + FLOOR)
+
+    def varies(self) -> Bool[Array, "*shape"]:
+        """Whether the values seen differ by more than rounding."""
+        return self.square - self.mean**2 > FLOOR * (1.0 + self.mean**2)
+
+
+class EvaluatorState(struct.PyTreeNode):
+    """Everything that fitting changes."""
+
+    parameters: Any
+    optimizer: optax.OptState
+    target: RunningScale
+    behaviour: Any
+    """A behaviour with a `RunningScale` for each leaf, over policies and start states."""
+    observation: RunningScale
+
+    def steps(self) -> int:
+        """Gradient steps taken so far, as the optimiser counts them; 0 if it was never fitted."""
+        return int(optax.tree_utils.tree_get(self.optimizer, "count"))
+
+    def mean_behaviour(self, like: Behaviour) -> Behaviour:
+        """The average behaviour, which standardisation maps to zeros; `like` has its shapes, [k, ...]."""
+        return _with_scales(lambda scale, leaf: jnp.broadcast_to(scale.mean[None], leaf.shape), self.behaviour, like)
+
+
+class LearntEvaluator(struct.PyTreeNode):
+    """An evaluator as it is saved: its state, and the behaviours it was fitted to."""
+
+    state: EvaluatorState
+    scenarios: Array
+    """[k, ...] observations at the start states of its assessment."""
+    remembered: Behaviour
+    """[m, k, ...] behaviours of the last policies it was fitted to."""
+    lowest: Behaviour
+    """[k, ...] least and greatest values of each leaf that it has seen."""
+    highest: Behaviour
+    batch_mean: Float[Array, ""]
+    """Mean return-to-go of the last batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """V̂(s | Ξ): the fixed part; its functions are pure and take the changing part as an argument."""
+
+    config: EvaluatorConfig
+    observation_space: Box
+    scenarios: Array
+    """[k, ...] observations at the assessment's start states."""
+    behaviour: Any
+    """Shapes of one policy's behaviour."""
+    network: nn.Module
+    optimizer: optax.GradientTransformation
+
+    def init(self, key: Key) -> EvaluatorState:
+        """An evaluator that was never fitted."""
+        k, width = self.scenarios.shape[0], self.observation_space.size
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.behaviour)
+        parameters = self.network.init(key, jnp.zeros((k, width)), features(zeros), jnp.zeros((1, width)))
+        return EvaluatorState(
+            parameters=parameters,
+            optimizer=self.optimizer.init(parameters),
+            target=RunningScale.create(()),
+            behaviour=jax.tree.map(lambda x: RunningScale.create(x.shape[1:]), self.behaviour),
+            observation=RunningScale.create((width,)),
+        )
+
+    def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Array) -> Float[Array, " Q"]:
+        """V̂ at the queries [Q, ...] for the policy that behaved like this, in units of reward."""
+        standardised = self._standardised(state, state.parameters, behaviour, queries)
+        return standardised * state.target.deviation() + state.target.mean
+
+    def rescale(self, state: EvaluatorState, record: PolicyRecord, index: Int[Array, ""]) -> EvaluatorState:
+        """Update the running scales with the newest policy."""
+        rate = running_rate(index)
+        flat = flat_features(record.observation, len(self.observation_space.shape))
+        seen = state.observation if self.observation_space.dtype == "bool" else state.observation.update(flat, rate)
+        return state.replace(
+            target=state.target.update(record.target, rate),
+            behaviour=_with_scales(lambda scale, x: scale.update(x, rate), state.behaviour, record.behaviour),
+            observation=seen,
+        )
+
+    def fit(
+        self, state: EvaluatorState, memory: Memory, filled: Int[Array, ""], steps: Int[Array, ""], key: Key
+    ) -> tuple[EvaluatorState, Float[Array, ""]]:
+        """The state after some gradient steps on batches of all stored policies, and the mean loss in squared reward."""
+
+        def one_step(index: Array, carry: tuple[EvaluatorState, Array]) -> tuple[EvaluatorState, Array]:
+            state, total = carry
+            batch = memory.sample(jax.random.fold_in(key, index), filled, self.config.batch_size)
+            loss, gradient = jax.value_and_grad(self._loss)(state.parameters, state, batch)
+            with lenient_promotion():
+                step, optimizer = self.optimizer.update(gradient, state.optimizer, state.parameters)
+            parameters = optax.apply_updates(state.parameters, step)
+            return state.replace(parameters=parameters, optimizer=optimizer), total + loss
+
+        state, total = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(())))
+        mean = total / jnp.maximum(steps, 1).astype(jnp.float32)
+        return state, mean * state.target.deviation() ** 2
+
+    def _loss(self, parameters: Any, state: EvaluatorState, batch: PolicyRecord) -> Float[Array, ""]:
+        """Mean squared error in standardised units; each behaviour is read once for all its queries."""
+        predict = jax.vmap(lambda row: self._standardised(state, parameters, row.behaviour, row.observation))
+        target = (batch.target - state.target.mean) / state.target.deviation()
+        return jnp.mean((predict(batch) - target) ** 2)
+
+    def _standardised(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
+        def standardise(scale: RunningScale, x: Array) -> Array:
+            # what never varied has taught nothing; divided by the floor, it would be given enormous slopes
+            mean, deviation, varies = (
+                y if y.ndim == 0 else y[None] for y in (scale.mean, scale.deviation(), scale.varies())
+            )
+            return jnp.where(varies, (x - mean) / deviation, 0.0)
+
+        shown = features(_with_scales(standardise, state.behaviour, behaviour))
+        scenarios, asked = self._features(state, self.scenarios), self._features(state, queries)
+        return cast(Array, self.network.apply(parameters, scenarios, shown, asked))
+
+    def _features(self, state: EvaluatorState, observation: Array) -> Float[Array, "B F"]:
+        """Flattened observations, standardised unless they are flags."""
+        flat = flat_features(observation, len(self.observation_space.shape))
+        if self.observation_space.dtype == "bool":
+            return flat
+        return (flat - state.observation.mean[None]) / state.observation.deviation()[None]
+
+
+def make_evaluator(config: EvaluatorConfig, observation_space: Box, scenarios: Array, behaviour: Any) -> Evaluator:
+    """An evaluator with its network and optimiser; `behaviour` has the shapes of one policy's."""
+    numbers = jax.eval_shape(features, behaviour).shape[1]
+    if config.network.kind == "linear" and numbers != 1:
+        raise InputError(
+            f"evaluator.network.kind: linear averages returns, but this kind of behaviour has {numbers} numbers for each "
+            "start state; must be another kind of network"
+        )
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(config.learning_rate, eps=1e-5))
+    network = make_network(config.network)
+    return Evaluator(config, observation_space, jnp.asarray(scenarios), behaviour, network, optimizer)
+
+
+def _with_scales(function: Any, scales: Any, behaviour: Any) -> Any:
+    """`function(scale, leaf)` for every leaf of a behaviour."""
+    return jax.tree.map(function, scales, behaviour, is_leaf=lambda node: isinstance(node, RunningScale))

@@ -1,0 +1,242 @@
+"""What evaluation-aware learning adds to ordinary learning: remember → fit → weigh, each a pure function."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from evarl.agents.advantages import returns_to_go
+from evarl.agents.agent import Agent
+from evarl.agents.gradient_weights import GradientWeights
+from evarl.agents.trajectory import Trajectory
+from evarl.assessment.assessment import Assessment, AssessmentRollout
+from evarl.assessment.behaviour import Behaviour, BehaviourKind, observe
+from evarl.assessment.host import HostAssessment
+from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator, running_rate
+from evarl.evaluators.memory import Memory, PolicyRecord
+from evarl.learning.configuration import TrainConfig
+from evarl.learning.schedules import fit_steps, ramp
+from evarl.learning.weigh import EVERY, Evidence, Objective, Thinning, masked_mean, mean_of_others, weigh
+from evarl.worlds.world import Key
+
+Metrics = dict[str, Array]
+
+ENOUGH = 256
+"""Visited states over which averages are taken where the whole batch is not needed."""
+
+
+class EvaluationState(struct.PyTreeNode):
+    """Everything that evaluation-aware learning carries from update to update."""
+
+    evaluator: EvaluatorState
+    memory: Memory | None
+    """None when the evaluator is frozen."""
+    baseline: Any
+    """[h, k, ...] running mean of what steps of the assessment contribute to the behaviour."""
+    loss_baseline: Float[Array, ""]
+    """Running mean of the squared error at start states."""
+    batch_mean: Float[Array, ""]
+    """Mean return-to-go of the last batch: the simplest predictor without Ξ."""
+    lowest: Behaviour
+    """Least and greatest behaviour met so far, leaf by leaf: beyond them the evaluator has learnt nothing."""
+    highest: Behaviour
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluability:
+    """The fixed part: the assessment, the kind of behaviour, the evaluator and the objective."""
+
+    config: TrainConfig
+    assessment: Assessment | HostAssessment
+    behaviour: BehaviourKind
+    evaluator: Evaluator
+    frozen: LearntEvaluator | None
+
+    @property
+    def objective(self) -> Objective:
+        """The settings of the policy gradient."""
+        config = self.config
+        return Objective(
+            gradient=config.gradient,
+            queries=config.queries,
+            beta_variance=config.beta_variance,
+            rollouts_per_start=config.rollouts_per_start,
+            max_shift=config.max_shift,
+            discount=config.discount,
+        )
+
+    @property
+    def kept(self) -> int:
+        """Visited states kept of each policy."""
+        batch = self.config.environments * self.config.steps
+        return min(batch, self.config.evaluator.transitions or batch)
+
+    @property
+    def thinning(self) -> Thinning:
+        """Strides over steps and environments that leave about ENOUGH states, spread over both."""
+        stride = max(1, self.config.steps // 32)
+        states = -(-self.config.steps // stride) * self.config.environments
+        return Thinning(stride, max(1, min(self.config.environments, states // ENOUGH)))
+
+
+def begin(fixed: Evaluability, key: Key) -> EvaluationState:
+    """The state before the first update."""
+    shapes, frozen, settings = fixed.evaluator.behaviour, fixed.frozen, fixed.config.evaluator
+    full = lambda value: jax.tree.map(lambda x: jnp.full(x.shape, value), shapes)  # noqa: E731
+    memory = None
+    if frozen is None:
+        memory = Memory.create(settings.policies, fixed.kept, fixed.evaluator.observation_space, shapes)
+    horizon = fixed.assessment.horizon
+    return EvaluationState(
+        evaluator=fixed.evaluator.init(key) if frozen is None else frozen.state,
+        memory=memory,
+        baseline=jax.tree.map(lambda x: jnp.zeros((horizon, *x.shape)), shapes.rolled_out),
+        loss_baseline=jnp.zeros(()),
+        batch_mean=jnp.zeros(()),
+        lowest=full(jnp.inf) if frozen is None else frozen.lowest,
+        highest=full(-jnp.inf) if frozen is None else frozen.highest,
+    )
+
+
+def gather_evidence(
+    fixed: Evaluability,
+    state: EvaluationState,
+    agent: Agent,
+    policy: Any,
+    trajectory: Trajectory,
+    rollout: AssessmentRollout,
+) -> Evidence:
+    """What a batch and an assessment say about the current policy.
+
+    Returns are continued by the critic where the batch cut an episode. Baselines are those before this update.
+    """
+    value = agent.value(policy, trajectory.observation)
+    last = agent.value(policy, trajectory.last_observation)
+    ends = trajectory.terminated, trajectory.truncated
+    returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
+    act = lambda observation: agent.distribution(policy, observation)  # noqa: E731
+    observed = observe(fixed.behaviour, rollout, act, fixed.assessment.discount)
+    return Evidence(trajectory, returns, value, rollout, observed, state.baseline, state.loss_baseline)
+
+
+def remember(
+    fixed: Evaluability, state: EvaluationState, evidence: Evidence, index: Int[Array, ""], key: Key
+) -> EvaluationState:
+    """Store the current policy in the memory, and update running statistics."""
+    rate, behaviour = running_rate(index), evidence.observed.behaviour
+    means = jax.tree.map(lambda x: x.mean(axis=2), evidence.observed.to_go)
+    state = state.replace(
+        baseline=jax.tree.map(lambda old, new: old + rate * (new - old), state.baseline, means),
+        batch_mean=evidence.returns.mean(),
+    )
+    if state.memory is None:
+        return state
+    observation, target = evidence.trajectory.observation, evidence.returns.reshape(-1)
+    observation = observation.reshape(target.size, *observation.shape[2:])
+    if fixed.kept < target.size:
+        rows = jax.random.choice(key, target.size, (fixed.kept,), replace=False)
+        observation, target = observation[rows], target[rows]
+    record = PolicyRecord(observation, target, behaviour)
+    return state.replace(
+        memory=state.memory.store(index, record),
+        evaluator=fixed.evaluator.rescale(state.evaluator, record, index),
+        lowest=jax.tree.map(jnp.minimum, state.lowest, behaviour),
+        highest=jax.tree.map(jnp.maximum, state.highest, behaviour),
+    )
+
+
+def fit(
+    fixed: Evaluability, state: EvaluationState, index: Int[Array, ""], key: Key
+) -> tuple[EvaluationState, Metrics]:
+    """Fit the evaluator to the memory, as often as the schedule says; a frozen one stays as it is."""
+    if state.memory is None:
+        return state, {}
+    filled = jnp.minimum(index + 1, state.memory.policies)
+    steps = fit_steps(fixed.config, index)
+    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, filled, steps, key)
+    return state.replace(evaluator=evaluator), {"evaluator_loss": loss}
+
+
+def weigh_policy(
+    fixed: Evaluability, state: EvaluationState, evidence: Evidence, index: Int[Array, ""]
+) -> tuple[EvaluationState, GradientWeights | None, Metrics]:
+    """The weights of the policy gradient, None in passive training; also errors just before the policy update."""
+    config, returns = fixed.config, evidence.returns
+    predicted = predict(fixed, state.evaluator, evidence.trajectory, evidence.observed.behaviour)
+    metrics = _errors(config, evidence, predicted)
+    squared = masked_mean((returns - predicted) ** 2, evidence.trajectory.start_label >= 0)
+    loss_baseline = state.loss_baseline + running_rate(index) * (squared - state.loss_baseline)
+    state, weights = state.replace(loss_baseline=loss_baseline), None
+    if config.beta > 0 or config.beta_variance > 0:
+        size = ramp(config, index)
+        at = lambda behaviour, thinning: predict(  # noqa: E731
+            fixed, state.evaluator, evidence.trajectory, behaviour, thinning
+        )
+        beta = jnp.float32(config.beta) * size
+        weights, weighed = weigh(fixed.objective, evidence, at, beta, size, fixed.thinning)
+        metrics |= weighed
+    return state, weights, metrics | {"assessment_return": evidence.observed.returns.mean(axis=1).mean()}
+
+
+def predict(
+    fixed: Evaluability,
+    evaluator: EvaluatorState,
+    trajectory: Trajectory,
+    behaviour: Behaviour,
+    thinning: Thinning = EVERY,
+) -> Float[Array, "T N"]:
+    """V̂ at the states of a (thinned) batch, for a policy that behaves like this."""
+    queries = thinning.of(trajectory.observation)
+    values = fixed.evaluator.predict(evaluator, behaviour, queries.reshape(-1, *queries.shape[2:]))
+    return values.reshape(queries.shape[:2])
+
+
+def fresh_errors(fixed: Evaluability, state: EvaluationState, evidence: Evidence) -> Metrics:
+    """Errors on a batch that the evaluator was not fitted to, and skill over the best predictor without Ξ.
+
+    That is the critic, the last batch's mean, or the evaluator itself given the average behaviour.
+    """
+    behaviour, thinning = evidence.observed.behaviour, fixed.thinning
+    at = lambda xi: predict(fixed, state.evaluator, evidence.trajectory, xi, thinning)  # noqa: E731
+    predicted, blind = at(behaviour), at(state.evaluator.mean_behaviour(behaviour))
+    returns, value = thinning.of(evidence.returns), thinning.of(evidence.value)
+    squared = jnp.mean((returns - predicted) ** 2)
+    without = jnp.stack([jnp.mean((returns - other) ** 2) for other in (value, blind, state.batch_mean)]).min()
+    return {
+        "evaluation_error_fresh": jnp.mean(jnp.abs(returns - predicted)),
+        "evaluation_bias_fresh": jnp.mean(predicted - returns),
+        "skill": 1.0 - squared / jnp.maximum(without, 1e-12),
+    }
+
+
+def _errors(config: TrainConfig, evidence: Evidence, predicted: Float[Array, "T N"]) -> Metrics:
+    """Errors at visited and at start states.
+
+    The corrected one multiplies the errors of independent rollouts from one start state, whose noise averages out:
+    (G − V̂)(G' − V̂) is unbiased for (V − V̂)².
+    """
+    label, error = evidence.trajectory.start_label, evidence.returns - predicted
+    others, paired = mean_of_others(evidence.returns, label, config.rollouts_per_start)
+    corrected = masked_mean(error * (others - predicted), paired)
+    start = label >= 0
+    return {
+        "evaluation_error": jnp.mean(jnp.abs(error)),
+        "start_error": jnp.where(start.any(), masked_mean(jnp.abs(error), start), jnp.nan),
+        "start_squared_error_corrected": jnp.where(paired.any(), corrected, jnp.nan),
+    }
+
+
+def learnt(fixed: Evaluability, state: EvaluationState) -> LearntEvaluator:
+    """What is saved of one seed's evaluator at the end."""
+    nothing = jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), fixed.evaluator.behaviour)
+    return LearntEvaluator(
+        state=state.evaluator,
+        scenarios=fixed.evaluator.scenarios,
+        remembered=nothing if state.memory is None else state.memory.slots.behaviour,
+        lowest=state.lowest,
+        highest=state.highest,
+        batch_mean=state.batch_mean,
+    )
