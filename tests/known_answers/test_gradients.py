@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import AssessmentRollout
 from evarl.learning.objective import (
     Evidence,
     Objective,
@@ -32,6 +31,7 @@ from evarl.learning.objective import (
     masked_mean,
     mean_of_others,
 )
+from evarl.simulation import AssessmentRollout
 
 S, A, K = 2, 2, 2
 BETA = 0.3

@@ -10,14 +10,14 @@ import pytest
 
 import evarl
 from evarl import AgentConfig, PPOConfig, TrainConfig
-from evarl.assessment.assessment import Assessment, given_states
+from evarl.assessment.assessment import Assessment
 from evarl.assessment.configuration import AssessmentConfig
+from evarl.assessment.scenarios import given_states
 from evarl.cli.main import call
 from evarl.errors import FileError, InputError
 from evarl.evaluators.configuration import NetworkConfig
 from evarl.evaluators.fitting_configuration import EvaluatorConfig
 from evarl.learning.learner import make_learner
-from evarl.simulation.collect import collect
 from evarl.worlds.registry import make_world
 from tests.runs.test_resume import assert_kills_change_nothing
 from tests.runs.test_runs import RESULTS
@@ -97,8 +97,8 @@ def guidance_of(gradient, frozen=False):
     @jax.jit
     def examine(index):
         key = jax.random.PRNGKey(1)
-        _, trajectory = collect(learner.world, act, state.worlds, key, config.steps, config.rollouts_per_start)
-        showing = learner.examiner.assessment.take(act, key, 1, learner.world)
+        _, trajectory = learner.simulator.collect(learner.batch, act, state.worlds, key)
+        showing = learner.examiner.assessment.take(act, key, 1, learner.world.action_space)
         arguments = state.examiner, key, index, learner.agent, state.agent.policy, trajectory, showing
         return learner.examiner.examine(*arguments)[1]
 

@@ -39,15 +39,3 @@ class AssessmentConfig:
         if len(given) > 1:
             names = " and ".join(f"assessment.{name.replace('_', '-')}" for name in given)
             raise InputError(f"{names}: only one of them can say where the start states come from")
-
-
-def parse_start_states(text: str) -> list[tuple[float, ...]]:
-    """Numbers separated by commas within a state and by spaces between states.
-
-    >>> parse_start_states("0.2,0.2 0.8,0.2")
-    [(0.2, 0.2), (0.8, 0.2)]
-    """
-    try:
-        return [tuple(float(number) for number in state.split(",")) for state in text.split()]
-    except ValueError as error:
-        raise InputError(f"assessment.start-states: '{text}' is not a list like \"0.2,0.2 0.8,0.2\"") from error

@@ -11,12 +11,12 @@ from evarl.agents.advantages import returns_to_go
 from evarl.agents.agent import Agent, PolicyState
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Assessment, AssessmentRollout
-from evarl.assessment.host import HostAssessment
+from evarl.assessment.assessment import Assessment
 from evarl.evaluators.fitting import SLOWEST, Evaluator, EvaluatorState, make_evaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.objective import Evidence, Objective, Thinned, guide, masked_mean, mean_of_others
+from evarl.simulation.rollouts import AssessmentRollout
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
@@ -63,7 +63,7 @@ class Examiner:
     """The fixed part: an assessment, an evaluator and the objective."""
 
     config: TrainConfig
-    assessment: Assessment | HostAssessment
+    assessment: Assessment
     evaluator: Evaluator
     objective: Objective
     frozen: LearntEvaluator | None
@@ -220,9 +220,7 @@ class Examiner:
         }
 
 
-def make_examiner(
-    config: TrainConfig, space: Box, assessment: Assessment | HostAssessment, frozen: LearntEvaluator | None
-) -> Examiner:
+def make_examiner(config: TrainConfig, space: Box, assessment: Assessment, frozen: LearntEvaluator | None) -> Examiner:
     """Put the parts together; `frozen` is a pre-trained evaluator to be held fixed."""
     objective = Objective(
         gradient=config.gradient,

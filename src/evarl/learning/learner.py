@@ -12,14 +12,15 @@ from evarl.agents.agent import Agent, AgentState, make_agent
 from evarl.agents.distributions import noise_for
 from evarl.agents.improve import improve
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Assessment, AssessmentRollout
-from evarl.assessment.host import HostAssessment
+from evarl.assessment.assessment import Assessment
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.examiner import Examiner, ExaminerState, LearntEvaluator, make_examiner
-from evarl.simulation.collect import Act, WorldStates, begin, collect
+from evarl.simulation.compiled import WorldStates
 from evarl.simulation.episodes import EpisodeClock, episode_statistics
+from evarl.simulation.rollouts import Act, AssessmentRollout, Batch
+from evarl.simulation.simulator import Simulator, simulator_for
 from evarl.worlds.registry import make_world
-from evarl.worlds.world import HostWorld, Key, World
+from evarl.worlds.world import AnyWorld, Key
 
 Metrics = dict[str, Array]
 
@@ -44,41 +45,49 @@ class Learner:
     """The fixed part of a run: its world, its agent and, in evaluation-aware training, its examiner."""
 
     config: TrainConfig
-    world: World | HostWorld
+    world: AnyWorld
     agent: Agent
     examiner: Examiner | None
+
+    @property
+    def simulator(self) -> Simulator:
+        """The simulator of the world."""
+        return simulator_for(self.world)
+
+    @property
+    def batch(self) -> Batch:
+        """The size of a batch."""
+        return Batch(self.config.environments, self.config.steps, self.config.rollouts_per_start)
 
     def init(self, key: Key) -> LearnerState:
         """State before the first update."""
         examiner_key = jax.random.fold_in(key, 1)
         key, agent_key, world_key = jax.random.split(key, 3)
-        environments, shared = self.config.environments, self.config.rollouts_per_start
+        environments = self.config.environments
         return LearnerState(
             key=key,
             agent=self.agent.init(agent_key, environments),
             clock=EpisodeClock.create(environments),
-            worlds=begin(self.world, world_key, environments, shared) if isinstance(self.world, World) else None,
+            worlds=self.simulator.begin(self.batch, world_key) if self.simulator.traceable else None,
             examiner=None if self.examiner is None else self.examiner.init(examiner_key),
         )
 
     def collect(self, state: LearnerState) -> tuple[LearnerState, Key, Trajectory]:
         """The batch of this update and the key to learn with (JAX worlds)."""
-        assert isinstance(self.world, World)
         assert state.worlds is not None
         key, collect_key, learn_key = jax.random.split(state.key, 3)
-        steps, shared, space = self.config.steps, self.config.rollouts_per_start, self.world.action_space
-        noise = lambda key: noise_for(space, key, (self.config.environments,))  # noqa: E731
+        noise = lambda key: noise_for(self.world.action_space, key, (self.config.environments,))  # noqa: E731
         act = lambda noise, observation: self.agent.act_to_learn(state.agent.policy, noise, observation)  # noqa: E731
-        worlds, trajectory = collect(self.world, act, state.worlds, collect_key, steps, shared, noise)
+        worlds, trajectory = self.simulator.collect(self.batch, act, state.worlds, collect_key, noise=noise)
         return state.replace(key=key, worlds=worlds), learn_key, trajectory
 
     def update(self, state: LearnerState, index: Int[Array, ""]) -> tuple[LearnerState, Metrics]:
         """Collect a batch, take the assessment and learn from both (JAX worlds). `index` counts the updates."""
         state, learn_key, trajectory = self.collect(state)
         showing = None
-        if self.examiner is not None and isinstance(self.examiner.assessment, Assessment):
+        if self.examiner is not None:
             replicates, key = self.config.assessment.replicates, jax.random.fold_in(learn_key, 1)
-            showing = self.examiner.assessment.take(self._acting(state), key, replicates, self.world)
+            showing = self.examiner.assessment.take(self._acting(state), key, replicates, self.world.action_space)
         return self.learn(state, learn_key, index, trajectory, showing)
 
     def _acting(self, state: LearnerState) -> Act:
@@ -110,7 +119,7 @@ class Learner:
 
 def make_learner(
     config: TrainConfig,
-    assessment: Assessment | HostAssessment | None = None,
+    assessment: Assessment | None = None,
     frozen: LearntEvaluator | None = None,
 ) -> Learner:
     """Build the world and the agent that a configuration names, and the examiner if there is an assessment."""

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import AssessmentRollout
+from evarl.simulation.rollouts import AssessmentRollout
 
 Predict = Callable[[Float[Array, " k"]], Float[Array, "T N"]]
 """V̂ at every state of the batch as a function of the assessment returns Ξ."""

@@ -67,6 +67,11 @@ class Tabular(World):
             object.__setattr__(self, label, array)  # the way a frozen dataclass normalises its fields
 
     @property
+    def state_count(self) -> int:  # type: ignore[override]
+        """The number S of states."""
+        return self.rewards.shape[0]
+
+    @property
     def observation_space(self) -> Box:  # type: ignore[override]
         """One-hot states."""
         return Box((self.rewards.shape[0],), 0.0, 1.0)
