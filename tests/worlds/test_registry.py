@@ -132,7 +132,7 @@ def test_registered_names_are_checked(line: str) -> None:
     ):
         register_world("navigation/mine", Line)
     register_world("toys/other", Line)
-    with pytest.raises(InputError, match="^world: 'toys/other' was registered with"):
+    with pytest.raises(InputError, match=r"^world: 'toys/other' was registered with"):
         make_world("toys/other")
     with pytest.raises(InputError, match=r"did you mean 'toys/line'\?"):
         make_world("toys/lin")
