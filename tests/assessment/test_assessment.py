@@ -128,7 +128,7 @@ def test_written_states():
 
 
 def test_only_one_source_of_start_states():
-    with pytest.raises(InputError, match="only one of them can say where the start states come from"):
+    with pytest.raises(InputError, match="only one of them is allowed, since each determines the start states"):
         AssessmentConfig(start_states="1 2", file="some.safetensors").validate()
 
 

@@ -110,7 +110,7 @@ class Controlled:
 
 
 class _Rows(NamedTuple):
-    """What `trajectory_estimate` wants to know, of one step or of all."""
+    """Arguments of `trajectory_estimate`, of one step or of all."""
 
     mask: Bool[Array, "*T n"]
     reward: Float[Array, "*T n"]

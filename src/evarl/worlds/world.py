@@ -149,9 +149,9 @@ class HostStep(NamedTuple):
 
 
 def bounded_returns(low: float, high: float, horizon: int, discount: float) -> tuple[float, float]:
-    """The range of discounted returns of episodes of 1 to `horizon` steps with rewards in [low, high].
+    """Lowest and highest discounted return of episodes of 1 to `horizon` steps with rewards in [low, high].
 
-    It is a little wider than that: returns are sums of float32, whose rounding must not carry them outside.
+    The range is a little wider than that, so that rounding of sums in float32 does not lead outside.
 
     >>> low, high = bounded_returns(0.0, 1.0, horizon=3, discount=0.5)
     >>> round(low, 3), round(high, 3)
@@ -169,7 +169,7 @@ def select(condition: Bool[Array, ""], chosen: Any, otherwise: Any) -> Any:
 
 
 def flat_features(observation: Array, axes: int) -> Float[Array, "*batch features"]:
-    """Observations, each of so many axes, as rows of numbers. Small dtypes are widened only here.
+    """Observations of so many axes as rows of float32. Small dtypes are widened only here.
 
     Flags are selected and not converted: on a CPU a conversion of reshaped flags compiles to a loop that is not
     vectorised, and took up to 15 times as long.
