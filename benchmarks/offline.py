@@ -21,7 +21,8 @@ from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import prepare, target_actions
 from evarl.ope.policy import TargetPolicy
 from evarl.runs.train import train
-from evarl.truth.monte_carlo import start_states, true_values
+from evarl.simulation import simulator_for
+from evarl.truth.monte_carlo import true_values
 from evarl.worlds.world import Action, Key, Observation, Physics, World
 
 LOGGED = 30_000
@@ -56,18 +57,18 @@ def ground_truth(spec: Spec) -> Program:
     world, key = learner.world, jax.random.PRNGKey(0)
     assert isinstance(world, World)
     policy = jax.jit(learner.init)(key).agent.policy
-    states, observation = start_states(world, key, spec.states)
+    states = simulator_for(world).start_states(key, spec.states)
     act = Partial(learner.agent.act, policy)
     began = time.perf_counter()
-    true_values(world, act, states, observation, key, spec.rollouts)
+    true_values(world, act, states, key, spec.rollouts)
     compile_seconds = time.perf_counter() - began  # with one run in it
     began = time.perf_counter()
-    true_values(world, act, states, observation, key, spec.rollouts)
+    true_values(world, act, states, key, spec.rollouts)
     compile_seconds -= time.perf_counter() - began
-    counted = true_values(Counting(world), act, states, observation, key, spec.rollouts)
+    counted = true_values(Counting(world), act, states, key, spec.rollouts)
 
     def repeat() -> None:
-        true_values(world, act, states, observation, key, spec.rollouts)
+        true_values(world, act, states, key, spec.rollouts)
 
     steps = round(float(counted.undiscounted.sum()) * spec.rollouts)
     return Program(repeat, steps, {"compile_seconds": max(0.0, compile_seconds)})

@@ -17,7 +17,6 @@ from benchmarks.programs import Program, learner_for
 from benchmarks.specs import Spec
 from evarl.agents.actor_critic import PolicyState
 from evarl.agents.improve import improve
-from evarl.assessment.assessment import Assessment
 from evarl.learning.examiner import Examiner
 from evarl.learning.learner import Learner
 
@@ -100,9 +99,8 @@ def _collect(learner: Learner, state: Any) -> Any:
 
 def _assess(learner: Learner, policy: PolicyState, key: Array) -> Any:
     assert learner.examiner is not None
-    assert isinstance(learner.examiner.assessment, Assessment)
     act = lambda key, observation: learner.agent.act(policy, key, observation)  # noqa: E731
-    return learner.examiner.assessment.take(act, key, learner.config.assessment.replicates, learner.world)
+    return learner.examiner.assessment.take(act, key, learner.config.assessment.replicates, learner.world.action_space)
 
 
 def _zeros(function: Callable[[], Any]) -> Any:

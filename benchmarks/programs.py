@@ -15,7 +15,8 @@ from evarl.learning.engines import CAPACITY, CompiledEngine, planned_bytes
 from evarl.learning.learner import Learner, make_learner
 from evarl.runs.assessments import build_assessment
 from evarl.runs.groups import engines
-from evarl.simulation.collect import WorldStates, begin, collect
+from evarl.simulation import Batch
+from evarl.simulation.compiled import CompiledSimulator, WorldStates
 from evarl.worlds.registry import make_world
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import Key, World, select
@@ -70,9 +71,9 @@ def environment_only(spec: Spec) -> Program:
         act_key, step_key, reset_key = jax.random.split(key, 3)
         keys = jax.random.split(step_key, config.environments)
         step = jax.vmap(world.step)(keys, states.state, world_action(world.action_space, draw(act_key)))
-        fresh = begin(world, reset_key, config.environments)
+        fresh = CompiledSimulator(world).begin(Batch(config.environments, 1), reset_key)
         onward = WorldStates(step.state, step.observation, states.label)
-        return jax.vmap(select)(step.terminated | step.truncated, fresh, onward), step.reward.sum()
+        return jax.vmap(select)(step.done, fresh, onward), step.reward.sum()
 
     return _looped(spec, world, step, spec.updates * config.steps)
 
@@ -87,10 +88,14 @@ def rollouts(spec: Spec) -> Program:
 
     def batch(states: WorldStates, key: Key) -> tuple[WorldStates, Array]:
         act = lambda key, observation: (draw(key), jnp.zeros(config.environments))  # noqa: E731
-        states, trajectory = collect(world, act, states, key, config.steps, config.rollouts_per_start)
+        states, trajectory = CompiledSimulator(world).collect(_batch(config), act, states, key)
         return states, trajectory.reward.sum()
 
     return _looped(spec, world, batch, spec.updates)
+
+
+def _batch(config: TrainConfig) -> Batch:
+    return Batch(config.environments, config.steps, config.rollouts_per_start)
 
 
 def _random(config: TrainConfig) -> tuple[World, Callable[[Key], Array]]:
@@ -118,7 +123,7 @@ def _looped(
         return jax.lax.fori_loop(0, turns, turn, (states, jnp.zeros(())))
 
     key, count = jax.random.PRNGKey(0), jnp.int32(turns)
-    states = jax.jit(lambda key: begin(world, key, config.environments, config.rollouts_per_start))(key)
+    states = jax.jit(lambda key: CompiledSimulator(world).begin(_batch(config), key))(key)
     began = time.perf_counter()
     compiled = jax.jit(run, donate_argnums=0).lower(states, key, count).compile()
     details = {"program_seconds": time.perf_counter() - began, "program_gib": planned_bytes(compiled) / 2**30}

@@ -25,8 +25,6 @@ LONGEST = 3600.0
 """Seconds that a piece of work may take, by the least estimate, if it cannot be stopped and resumed half-way."""
 METRIC_BYTES = 100
 """One row of the metrics, at the least."""
-ENVIRONMENT_BYTES = 4096
-"""One environment on the host, at the least."""
 RUN_BYTES = 64 * 2**10
 """What a report keeps in memory of one seed of a reproduction."""
 WORKER_BYTES = 200 * 2**20
@@ -126,8 +124,7 @@ def check_assessment(world: Any, scenarios: int, horizon: int, replicates: int) 
     whole("replicates", replicates)
     count = float(scenarios) * replicates
     needed = count * horizon * (_bytes(world.observation_space) + 13)
-    if _on_host(world):
-        needed += count * ENVIRONMENT_BYTES
+    needed += count * world.environment_bytes
     name, value = "assessment.scenarios × horizon × replicates", f"{scenarios} × {horizon} × {replicates}"
     check_memory(name, value, needed, "an assessment")
     check_time(name, value, horizon, "an assessment")
@@ -143,9 +140,8 @@ def check_training(config: "TrainConfig", world: Any) -> None:
     shown = _bytes(space)
     name, value = "environments × steps", f"{config.environments} × {config.steps}"
     check_memory(name, value, batch * (shown + 18), "a batch")
-    if _on_host(world):
-        needed = float(config.environments) * ENVIRONMENT_BYTES
-        check_memory("environments", config.environments, needed, "the environments")
+    needed = float(config.environments) * world.environment_bytes
+    check_memory("environments", config.environments, needed, "the environments")
     # parameters, two moments and a gradient of both networks, in 32 bits
     check_memory("agent.hidden-sizes", agent.hidden_sizes, 32 * _weights(space.size, *agent.hidden_sizes), "training")
     if agent.algorithm == "ppo":
@@ -165,7 +161,7 @@ def _check_examiner(config: "TrainConfig", world: Any, batch: float) -> None:
     given = wanted.file is not None or wanted.start_states or config.world == "navigation"
     scenarios = 1 if given else wanted.scenarios
     check_assessment(world, scenarios, wanted.horizon, wanted.replicates)
-    if not given and wanted.base_run is None and not _on_host(world):
+    if not given and wanted.base_run is None and world.can_restart:
         loops = float(wanted.base_updates) * config.steps
         check_time("assessment.base-updates", wanted.base_updates, loops, "training the base policy")
     value = f"width {network.width}, {network.layers} layers"
@@ -233,12 +229,6 @@ def check_workers(workers: int, jobs: int) -> None:
     """Refuse more processes at a time than memory holds."""
     whole("workers", workers)
     check_memory("workers", workers, float(WORKER_BYTES) * min(workers, jobs), "as many processes")
-
-
-def _on_host(world: Any) -> bool:
-    from evarl.worlds.world import HostWorld  # imports JAX, as whoever has a world did
-
-    return isinstance(world, HostWorld)
 
 
 def _bytes(space: Any) -> int:

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from evarl.assessment.assessment import Assessment, AssessmentRollout, given_states
-from evarl.assessment.configuration import AssessmentConfig, parse_start_states
-from evarl.assessment.host import HostAssessment
+from evarl.assessment.assessment import Assessment
+from evarl.assessment.configuration import AssessmentConfig
+from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import FileError, InputError
 from evarl.runs.assessments import load_assessment, save_assessment
+from evarl.simulation import AssessmentRollout
 from evarl.worlds.navigation import Navigation, open_field
 from evarl.worlds.registry import make_world
 from evarl.worlds.tabular import Tabular, chain
@@ -29,7 +30,7 @@ def always(action):
 
 
 def returns(assessment, act, deployment, replicates=1, seed=0):
-    showing = assessment.take(act, jax.random.PRNGKey(seed), replicates, deployment)
+    showing = assessment.take(act, jax.random.PRNGKey(seed), replicates, deployment.action_space)
     return showing, np.asarray(showing.rewards_to_go(assessment.discount)[0])
 
 
@@ -41,21 +42,21 @@ def test_a_horizon_of_nothing_is_refused(horizon):
     with pytest.raises(InputError, match=f"assessment.horizon: {horizon} is not allowed; want at least 1"):
         Assessment(open_field(), CORNERS, horizon)
     with pytest.raises(InputError, match=f"assessment.horizon: {horizon} is not allowed; want at least 1"):
-        HostAssessment(make_world("gymnasium/CartPole-v1"), (1,), horizon)
+        Assessment(make_world("gymnasium/CartPole-v1"), (1,), horizon)
 
 
 @pytest.mark.parametrize(
     "states", [np.zeros((0, 2), np.float32), np.float32(0.5), {}, {"x": np.zeros(2), "y": np.zeros(3)}]
 )
 def test_no_scenarios_are_refused(states):
-    with pytest.raises(InputError, match=r"assessment.start-states: want k ≥ 1 stacked states"):
+    with pytest.raises(InputError, match=r"assessment.start-states: .* must be k ≥ 1 stacked states"):
         Assessment(open_field(), states, 3)
 
 
 @pytest.mark.parametrize("seeds", [(), (3, -1)])
 def test_reset_seeds_that_are_none_are_refused(seeds):
-    with pytest.raises(InputError, match="want k ≥ 1 reset seeds of at least 0"):
-        HostAssessment(make_world("gymnasium/CartPole-v1"), seeds, 3)
+    with pytest.raises(InputError, match="must be k ≥ 1 reset seeds of at least 0"):
+        Assessment(make_world("gymnasium/CartPole-v1"), seeds, 3)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_reset_seeds_that_are_none_are_refused(seeds):
 def test_states_of_another_world_are_refused(states, got):
     with pytest.raises(InputError) as error:
         Assessment(open_field(), states, 3)
-    wanted = f"assessment.start-states: a state of navigation/open-field is float32[2], got {got}"
+    wanted = f"assessment.start-states: {got} is not allowed; a state of navigation/open-field is float32[2]"
     assert str(error.value) == wanted
 
 
@@ -106,8 +107,8 @@ def test_an_action_that_the_world_does_not_know_is_refused():
     ("world", "text", "message"),
     [
         ("navigation", "0.1", "a state of navigation has 2 numbers"),
-        ("tabular/chain", "0 2", "tabular/chain has states 0 to 1, got [0, 2]"),
-        ("tabular/chain", "0.5", "want one whole number for each state"),
+        ("tabular/chain", "0 2", "[0, 2] is not allowed; tabular/chain has states 0 to 1"),
+        ("tabular/chain", "0.5", "must be one whole number for each state"),
         ("gymnax/Asterix-MinAtar", "1 2", "is more than a list of numbers"),
     ],
 )
@@ -127,7 +128,7 @@ def test_written_states():
 
 
 def test_only_one_source_of_start_states():
-    with pytest.raises(InputError, match="only one of them can say where the start states come from"):
+    with pytest.raises(InputError, match="only one of them is allowed, since each determines the start states"):
         AssessmentConfig(start_states="1 2", file="some.safetensors").validate()
 
 
@@ -225,16 +226,16 @@ def test_two_worlds_with_permuted_states_and_actions_are_one():
 def test_gymnasium_returns_are_those_of_a_plain_loop():
     """Pushing away from where the pole leans ends the episode within the horizon; what follows is no longer counted."""
     world = make_world("gymnasium/CartPole-v1")
-    assessment = HostAssessment(world, (3, 7), 15, 0.9)
+    assessment = Assessment(world, (3, 7), 15, 0.9)
 
-    def act(observation):
-        push = (observation[:, 2] < 0.05).astype(np.int32)
-        return push, np.full(len(push), -0.5, np.float32), push
+    def act(key, observation):
+        push = (observation[:, 2] < 0.05).astype(jnp.int32)
+        return push, jnp.full(push.shape, -0.5)
 
-    showing = assessment.take(act, 2)
+    showing = assessment.take(act, jax.random.PRNGKey(0), 2)
     environment = gymnasium.make("CartPole-v1").unwrapped
     alive, total, first = np.zeros((15, 2), bool), np.zeros(2), []
-    for i, seed in enumerate(assessment.seeds):
+    for i, seed in enumerate((3, 7)):
         observation, _ = environment.reset(seed=seed)
         first.append(observation)
         for t in range(15):
@@ -259,7 +260,6 @@ def test_an_assessment_survives_the_disk(tmp_path):
     assessment = Assessment(open_field(horizon=20), CORNERS, 3, 0.9)
     save_assessment(tmp_path / "assessment.safetensors", assessment)
     back = load_assessment(tmp_path / "assessment.safetensors")
-    assert isinstance(back, Assessment)
     np.testing.assert_array_equal(np.asarray(back.start_states), CORNERS)
     assert (back.horizon, back.discount, back.world.name, back.world.horizon) == (3, 0.9, "navigation/open-field", 20)
     one, other = (returns(x, always(UP), Navigation())[1] for x in (assessment, back))
@@ -279,11 +279,10 @@ def test_states_that_are_trees_survive_the_disk(tmp_path):
 
 def test_an_assessment_on_the_host_survives_the_disk(tmp_path):
     save_assessment(
-        tmp_path / "assessment.safetensors", HostAssessment(make_world("gymnasium/CartPole-v1"), (3, 7), 15, 0.9)
+        tmp_path / "assessment.safetensors", Assessment(make_world("gymnasium/CartPole-v1"), (3, 7), 15, 0.9)
     )
     back = load_assessment(tmp_path / "assessment.safetensors")
-    assert isinstance(back, HostAssessment)
-    assert (back.seeds, back.horizon, back.discount) == ((3, 7), 15, 0.9)
+    assert (back.start_states.tolist(), back.horizon, back.discount) == ([3, 7], 15, 0.9)
 
 
 def test_mappings_must_be_given_again(tmp_path):

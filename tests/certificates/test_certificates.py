@@ -23,8 +23,9 @@ from evarl.certificates.subject import open_subject
 from evarl.cli.main import call
 from evarl.errors import InputError
 from evarl.learning.configuration import with_settings
+from evarl.simulation import simulator_for
 from evarl.storage.tensors import load_arrays, save_tree
-from evarl.truth.monte_carlo import start_states, true_values
+from evarl.truth.monte_carlo import true_values
 from tests.evaluation.tiny import train_tiny
 
 
@@ -64,7 +65,9 @@ def test_j_is_bounded_from_returns_alone_where_there_is_one_start_state(run, cap
     assert certificate.protocol.range_from == "world"
     world, opened = evarl.Run.load(run).world, evarl.Run.load(run)
     act = Partial(opened.learner.agent.act, opened.policy_state(0))
-    truth = true_values(world, act, *start_states(world, jax.random.PRNGKey(5), 1), jax.random.PRNGKey(6), 2000)
+    truth = true_values(
+        world, act, simulator_for(world).start_states(jax.random.PRNGKey(5), 1), jax.random.PRNGKey(6), 2000
+    )
     assert low < found["bound"] < truth.value[0]
     assert abs(np.mean(evidence["returns"]) - truth.value[0]) < 5 * truth.standard_error[0] * (2000 / 300) ** 0.5
 

@@ -20,7 +20,7 @@ from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import make_learner
-from evarl.simulation.collect import WorldStates
+from evarl.simulation.compiled import CompiledSimulator, WorldStates
 from evarl.simulation.episodes import final_slots, record_final
 from evarl.worlds.registry import make_world
 from evarl.worlds.world import select
@@ -52,11 +52,11 @@ def test_the_compiled_update_costs_what_it_did(name, world):
         assert abs(ratio - 1) < TOLERANCE, f"{name}: {what} {ratio:.3f} times what is stored; now {figure:.6g}"
 
 
-def plain_collect(world, act, states, key, steps, rollouts_per_start, noise):
-    """What `evarl.simulation.collect` computes, written without any saving: keys drawn step by step, a reset at each."""
-    environments = states.observation.shape[0]
+def plain_collect(simulator, batch, act, states, key, index=0, noise=None):
+    """What `CompiledSimulator.collect` computes, written without any saving: keys drawn step by step, a reset at each."""
+    world, steps, environments = simulator.world, batch.steps, batch.environments
     step_key, reset_key = jax.random.split(key)
-    group = jnp.arange(environments) // rollouts_per_start
+    group = jnp.arange(environments) // batch.rollouts_per_start
     group_keys = jax.vmap(jax.random.fold_in, (None, 0))(reset_key, group)
     final = jnp.zeros((final_slots(steps, world.horizon), *states.observation.shape), states.observation.dtype)
     zeros = jnp.zeros(environments, jnp.int32)
@@ -97,7 +97,7 @@ def plainly(monkeypatch):
     def converted(observation, axes):
         return observation.reshape(*observation.shape[: observation.ndim - axes], -1).astype(jnp.float32)
 
-    monkeypatch.setattr("evarl.learning.learner.collect", plain_collect)
+    monkeypatch.setattr(CompiledSimulator, "collect", plain_collect)
     monkeypatch.setattr(Categorical, "log_prob", gathered)
     monkeypatch.setattr(A2C, "explore", ActorCritic.explore)
     monkeypatch.setattr(ActorCritic, "apply_actor", step_by_step(ActorCritic.apply_actor))

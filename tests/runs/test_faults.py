@@ -202,11 +202,11 @@ gymnasium.register("Broken-v0", Broken, max_episode_steps=8)
 FAULTS = {
     "raise": "ValueError: boom and more",
     "exit": "SystemExit: 0",
-    "shape": "ValueError: the observation is float32[3]; want float32[2] as the space says",
-    "dtype": "ValueError: the observation is <U1[2]; want float32[2] as the space says",
+    "shape": "ValueError: the observation is float32[3]; must be float32[2] as in the space",
+    "dtype": "ValueError: the observation is <U1[2]; must be float32[2] as in the space",
     "nan seen": "ValueError: the observation holds NaN or infinity",
     "nan": "ValueError: the reward is nan; want a finite number",
-    "huge": "ValueError: the reward is 1e+300; want a finite number of 32 bits",
+    "huge": "ValueError: the reward is 1e+300; must be a finite number in 32 bits",
     "none": "TypeError: ",
     "tuple": "ValueError: not enough values to unpack",
 }

@@ -4,12 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from evarl.simulation.collect import begin, collect
+from evarl.simulation import Batch, simulator_for
 from evarl.simulation.episodes import EpisodeClock, episode_statistics, final_slots
 from evarl.worlds.navigation import START, Navigation
 from evarl.worlds.tabular import Tabular
 
 RIGHT = 0
+
+
+def collected(world, act, key, environments, steps):
+    """A batch from fresh environments."""
+    simulator, batch = simulator_for(world), Batch(environments, steps)
+    return simulator.collect(batch, act, simulator.begin(batch, key), key)[1]
 
 
 def always_right(key, observation):
@@ -20,7 +26,7 @@ def always_right(key, observation):
 def test_walking_right_by_hand(key):
     """From (0.05, 0.05): 0.25, 0.45, 0.65, 0.85, then the wall; below both obstacles, so nothing bounces."""
     world = Navigation(horizon=7)
-    _, trajectory = collect(world, always_right, begin(world, key, 2), key, 16)
+    trajectory = collected(world, always_right, key, 2, 16)
     expected = np.array([0.05, 0.25, 0.45, 0.65, 0.85, 1.0, 1.0])
     for first in (0, 7):
         np.testing.assert_allclose(trajectory.observation[first : first + 7, 1, 0], expected, atol=1e-6)
@@ -36,16 +42,17 @@ def test_walking_right_by_hand(key):
 
 def test_after_an_end_comes_a_fresh_start(key):
     world = Navigation(horizon=3)
-    _, trajectory = collect(world, always_right, begin(world, key, 1), key, 9)
+    trajectory = collected(world, always_right, key, 1, 9)
     np.testing.assert_allclose(trajectory.observation[::3, 0], [START] * 3, rtol=1e-6)
 
 
 def test_two_batches_are_one_long_walk(key):
     """Environments go on where the batch was cut."""
     world = Navigation(horizon=7)
-    states, first = collect(world, always_right, begin(world, key, 1), key, 5)
-    _, second = collect(world, always_right, states, key, 5)
-    _, whole = collect(world, always_right, begin(world, key, 1), key, 10)
+    simulator, batch = simulator_for(world), Batch(1, 5)
+    states, first = simulator.collect(batch, always_right, simulator.begin(batch, key), key)
+    _, second = simulator.collect(batch, always_right, states, key)
+    whole = collected(world, always_right, key, 1, 10)
     joined = jnp.concatenate([first.observation, second.observation])
     np.testing.assert_array_equal(joined, whole.observation)
 
@@ -53,7 +60,7 @@ def test_two_batches_are_one_long_walk(key):
 def test_terminated_steps_do_not_use_slots(key):
     """An MDP that always ends at once terminates every step and truncates none."""
     world = Tabular(np.ones((1, 1, 1)), np.ones((1, 1)), np.ones(1), terminal=np.ones(1), horizon=1)
-    _, trajectory = collect(world, lambda k, o: (jnp.zeros(3, jnp.int32), jnp.zeros(3)), begin(world, key, 3), key, 4)
+    trajectory = collected(world, lambda k, o: (jnp.zeros(3, jnp.int32), jnp.zeros(3)), key, 3, 4)
     assert trajectory.terminated.all()
     assert not trajectory.truncated.any()
     assert not trajectory.final_observation.any()
@@ -72,7 +79,7 @@ def test_transition_frequencies_of_a_random_mdp(key):
     def uniform(key, observation):
         return jax.random.randint(key, (observation.shape[0],), 0, 2), jnp.zeros(observation.shape[0])
 
-    _, trajectory = jax.jit(lambda k: collect(world, uniform, begin(world, k, 500), k, 60))(key)
+    trajectory = jax.jit(lambda k: collected(world, uniform, k, 500, 60))(key)
     states, actions = np.asarray(trajectory.observation).argmax(axis=-1), np.asarray(trajectory.action)
     np.testing.assert_allclose(np.bincount(states[0], minlength=3) / 500, [0.2, 0.3, 0.5], atol=4.5 * 0.5 / 500**0.5)
     for s in range(3):

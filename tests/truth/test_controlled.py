@@ -10,7 +10,8 @@ from jax.tree_util import Partial
 
 from evarl.agents.distributions import Categorical, DiagonalGaussian
 from evarl.errors import InputError
-from evarl.truth.controlled import _estimated, _walked, controlled_rollouts
+from evarl.simulation import simulator_for
+from evarl.truth.controlled import ControlSettings, _estimated, _walked, controlled_rollouts
 from evarl.truth.exact import policy_values
 from evarl.worlds.spaces import Box
 from evarl.worlds.tabular import Tabular
@@ -36,7 +37,7 @@ def says(values):
 
 WRONG = np.array([3.0, -2.0, 5.0, 1.0, 30.0])
 """V̂ that is right nowhere, least of all behind the end, in state 4."""
-SETTINGS = {"resamples": 2, "fresh": 4, "chunk": 10_000}
+SETTINGS = {"settings": ControlSettings(resamples=2, fresh=4), "at_once": 10_000}
 """Of the random MDP, so that one compiled program serves all its tests."""
 
 
@@ -68,7 +69,9 @@ def test_unbiased_for_a_wrong_value(key):
 def test_an_end_forgotten_on_one_side_would_be_seen(key):
     """The test above could not pass if V̂ counted behind ends, but not behind those that are resampled."""
     world, policy = random_mdp()
-    start, rows = jax.device_get(_walked(world, follow(policy), says(WRONG), key, 10_000, 2, 16, 4))
+    start, rows = jax.device_get(
+        _walked(simulator_for(world), follow(policy), says(WRONG), key, 10_000, SETTINGS["settings"])
+    )
     in_time = np.arange(world.horizon)[:, None] < world.horizon - 1
     ended = rows.mask & (rows.v_next == 0) & in_time
     forgotten = rows._replace(v_next=np.where(ended, WRONG[4], rows.v_next))
@@ -117,7 +120,8 @@ def true_value(world, policy):
 def test_unbiased_over_all_trajectories(key):
     """Without dice G_cv is a function of the trajectory: all that there are, by what the policy gives them, have mean J."""
     world, policy = layers(dice=False)
-    walked = _walked(world, follow(policy), says([9, 1, -4, 2, 7, -3, 50, 60]), key, 2000, 1, 16, 32)
+    wrong = says([9, 1, -4, 2, 7, -3, 50, 60])
+    walked = _walked(simulator_for(world), follow(policy), wrong, key, 2000, ControlSettings())
     start, rows = jax.device_get(walked)
     _, estimates = _estimated(world, start, rows)
     earned = np.where(rows.mask, rows.reward, 99).T
@@ -136,7 +140,7 @@ def test_unbiased_over_all_trajectories(key):
 
 def test_the_true_value_leaves_no_noise_without_dice(key):
     world, policy = layers(dice=False)
-    found = controlled_rollouts(world, follow(policy), says(true_value(world, policy)), key, 2000, chunk=2000)
+    found = controlled_rollouts(world, follow(policy), says(true_value(world, policy)), key, 2000, at_once=2000)
     np.testing.assert_allclose(found.estimates, value(world, policy), atol=1e-5)
     assert found.returns.std() > 0.3
 
@@ -151,7 +155,7 @@ def test_the_true_value_leaves_the_noise_of_resampling(key):
     for t in range(3):
         wanted += world.discount ** (2 * t) * met[:6] @ np.sum(policy**2 * noise, axis=1)[:6] / 3
         met = met @ np.einsum("sa,sat->st", policy, world.transitions)
-    found = controlled_rollouts(world, follow(policy), says(V), key, 40_000, resamples=3, fresh=8, chunk=20_000)
+    found = controlled_rollouts(world, follow(policy), says(V), key, 40_000, ControlSettings(3, fresh=8), 20_000)
     assert found.estimates.var() == pytest.approx(wanted, rel=0.04)
     assert found.summary.controlled == pytest.approx(value(world, policy), abs=4 * found.summary.controlled_error)
 
@@ -181,7 +185,7 @@ def test_continuous_actions_and_dice_in_rewards(key):
     def three_times(observation):
         return 5 * (2 - 0.5 ** (2 - observation[:, 0]))
 
-    found = controlled_rollouts(Paying(), gaussian, three_times, key, 40_000, resamples=2, actions=4, chunk=20_000)
+    found = controlled_rollouts(Paying(), gaussian, three_times, key, 40_000, ControlSettings(2, 4), 20_000)
     assert found.summary.controlled == pytest.approx(5 * 1.75, abs=4 * found.summary.controlled_error)
     assert found.returns.var() == pytest.approx((1 + 1 / 4 + 1 / 16) * 1.25, rel=0.05)
     assert found.summary.variance_ratio == pytest.approx(1.25 / (0.75 / 4), rel=0.05)
@@ -193,4 +197,4 @@ def test_refusals(key):
     with pytest.raises(InputError, match="rollouts: 1 is not allowed"):
         controlled_rollouts(world, follow(policy), says(WRONG), key, 1)
     with pytest.raises(InputError, match="resamples: 0 is not allowed"):
-        controlled_rollouts(world, follow(policy), says(WRONG), key, 10, resamples=0)
+        controlled_rollouts(world, follow(policy), says(WRONG), key, 10, ControlSettings(resamples=0))

@@ -135,8 +135,8 @@ def test_a_missing_dependency_is_told_on_one_line() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("DictObservation", "has the observation space Dict('a': Discrete(2)), not supported; want Box or Discrete"),
-        ("MultiAction", "has the action space MultiDiscrete([2 3]), not supported; want Box or Discrete"),
+        ("DictObservation", "has the observation space Dict('a': Discrete(2)), not supported; must be Box or Discrete"),
+        ("MultiAction", "has the action space MultiDiscrete([2 3]), not supported; must be Box or Discrete"),
     ],
 )
 def test_unsupported_spaces_are_named(name: str, told: str) -> None:
@@ -148,7 +148,7 @@ def test_unsupported_spaces_are_named(name: str, told: str) -> None:
 def test_a_world_without_a_time_limit_wants_a_horizon() -> None:
     with pytest.raises(InputError) as caught:
         world("Unlimited")
-    wanted = f"world: 'gymnasium/{PREFIX}Unlimited-v0' has no time limit of its own; give --horizon"
+    wanted = f"world: 'gymnasium/{PREFIX}Unlimited-v0' has no time limit of its own; a --horizon must be given"
     assert str(caught.value) == wanted
     assert world("Unlimited", horizon=4).horizon == 4
 
@@ -179,9 +179,7 @@ def test_each_environment_has_its_own_clock_and_a_late_step_moves_none() -> None
     environments.reset(1, 2)
     environments.step(np.array([0, 0]))
     assert environments.step(np.array([0, 0])).truncated.tolist() == [True, False]
-    with pytest.raises(
-        InputError, match="environment 0 has no episode under way, it has ended or never begun; reset it"
-    ):
+    with pytest.raises(InputError, match="environment 0 has no episode under way; it must be reset"):
         environments.step(np.array([0, 0]))
     assert len(inside(environments, 1).actions) == 2
     environments.reset(0, 3)

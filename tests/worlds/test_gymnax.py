@@ -34,7 +34,7 @@ def test_names() -> None:
 
 @pytest.mark.parametrize("identifier", sorted(EXCLUDED))
 def test_excluded_worlds_say_why(identifier: str) -> None:
-    with pytest.raises(InputError, match=f"'gymnax/{identifier}' cannot be used, it {EXCLUDED[identifier]}"):
+    with pytest.raises(InputError, match=f"'gymnax/{identifier}' is not allowed, because it {EXCLUDED[identifier]}"):
         make_world(f"gymnax/{identifier}")
 
 
@@ -149,7 +149,7 @@ def test_unsupported_spaces_are_named() -> None:
             return spaces.Dict({"a": spaces.Discrete(2)})
 
     odd = Odd()
-    with pytest.raises(InputError, match=r"^world: 'odd' has the observation space Dict\(.*want Box or Discrete$"):
+    with pytest.raises(InputError, match=r"^world: 'odd' has the observation space Dict\(.*must be Box or Discrete$"):
         GymnaxWorld("odd", odd, odd.default_params, horizon=5)
 
 

@@ -14,8 +14,8 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from evarl.agents.distributions import Distribution
-from evarl.assessment.assessment import AssessmentRollout
 from evarl.assessment.configuration import BEHAVIOURS
+from evarl.simulation.rollouts import AssessmentRollout
 
 Policy = Callable[[Array], Distribution]
 """π(· | observations [..., *observation])."""

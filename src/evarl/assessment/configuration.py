@@ -22,20 +22,20 @@ def register_behaviour(name: str, make: Callable[[], Any]) -> None:
 
 @dataclass(frozen=True)
 class AssessmentConfig:
-    """Where, from which start states and for how long a policy shows itself."""
+    """Settings of the assessment: its world, its start states and the length of its rollouts."""
 
     world: str | None = None
     """World of the assessment; by default the deployment world, or for navigation its open field."""
     start_states: str = ""
-    """Start states of your own: positions as "0.2,0.2 0.8,0.2", tabular states or Gymnasium reset seeds as "3 7 11"."""
+    """Start states: positions as "0.2,0.2 0.8,0.2", tabular states or Gymnasium reset seeds as "3 7 11"."""
     scenarios: int = 5
-    """Number k of start states to draw when none are given: from states that a base policy visits."""
+    """Number k of start states that are drawn, if none are given, from the states that a base policy visits."""
     base_updates: int = 200
-    """Updates of ordinary training that make the base policy."""
+    """Updates of ordinary training for the base policy."""
     base_run: str | None = None
     """A finished run whose policy is the base policy instead."""
     file: str | None = None
-    """An assessment saved by an earlier run (assessment.safetensors), to be used as it is."""
+    """File of an assessment saved by an earlier run (assessment.safetensors), used as it is."""
     horizon: int = 10
     """Steps in each scenario."""
     discount: float = 1.0
@@ -56,16 +56,4 @@ class AssessmentConfig:
         given = [name for name in ("start_states", "base_run", "file") if getattr(self, name)]
         if len(given) > 1:
             names = " and ".join(f"assessment.{name.replace('_', '-')}" for name in given)
-            raise InputError(f"{names}: only one of them can say where the start states come from")
-
-
-def parse_start_states(text: str) -> list[tuple[float, ...]]:
-    """Numbers separated by commas within a state and by spaces between states.
-
-    >>> parse_start_states("0.2,0.2 0.8,0.2")
-    [(0.2, 0.2), (0.8, 0.2)]
-    """
-    try:
-        return [tuple(float(number) for number in state.split(",")) for state in text.split()]
-    except ValueError as error:
-        raise InputError(f"assessment.start-states: '{text}' is not a list like \"0.2,0.2 0.8,0.2\"") from error
+            raise InputError(f"{names}: only one of them is allowed, since each determines the start states")

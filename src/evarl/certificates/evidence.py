@@ -18,8 +18,7 @@ from evarl.certificates.conclusions import decide
 from evarl.certificates.protocol import Protocol
 from evarl.certificates.subject import Predict, Subject
 from evarl.errors import InputError
-from evarl.evaluation.subjects import draw_starts
-from evarl.worlds.world import HostWorld
+from evarl.simulation.simulator import simulator_for
 
 Evidence = dict[str, list[float]]
 """By name: returns, values (V̂ at their start states), and more by claim."""
@@ -66,7 +65,7 @@ def _with_predictions(test: PolicyTest, say: Say) -> Evidence:
     predict = subject.assessed(test.purpose(0))
     found: Evidence = {"returns": [], "values": []}
     if protocol.claim == "C4":
-        if isinstance(subject.world, HostWorld):
+        if not subject.world.can_restart:
             raise InputError(
                 f"claim: C4 wants two independent rollouts from one state, and {protocol.world} can only be begun again "
                 "with the same dice; want a world in JAX"
@@ -84,14 +83,14 @@ def _with_predictions(test: PolicyTest, say: Say) -> Evidence:
 
 def _predicted_return(test: PolicyTest, subject: Subject, predict: Predict) -> float:
     """Ĵ(Ξ): the evaluator's predictions, clipped into what is possible and averaged over start states."""
-    starts = draw_starts(subject.world, test.purpose(4), STARTS)
+    starts = simulator_for(subject.world).start_states(test.purpose(4), STARTS)
     return float(predict(starts.shown).clip(*test.protocol.range).mean())
 
 
 def _mean_return(test: PolicyTest, say: Say) -> Evidence:
     """Returns, and for the control variate predictions where rollouts began and at fresh start states."""
     protocol, subject = test.protocol, test.subject
-    kinds = draw_starts(subject.world, test.purpose(4), STARTS).distinct
+    kinds = simulator_for(subject.world).start_states(test.purpose(4), STARTS).distinct
     # From a single start state every prediction is the same: there is nothing to control for, and no stake to divide.
     # This is seen on start states that no rollout begins at, so it is no choice made after the fact.
     usable = subject.has_evaluator and subject.not_fitted is None and kinds > 1 and not protocol.two_valued
@@ -103,7 +102,7 @@ def _mean_return(test: PolicyTest, say: Say) -> Evidence:
             columns = [returns]
             if predict is not None:
                 fresh_key = jax.random.fold_in(test.purpose(2), number)
-                fresh = draw_starts(subject.world, fresh_key, protocol.batch * protocol.fresh)
+                fresh = simulator_for(subject.world).start_states(fresh_key, protocol.batch * protocol.fresh)
                 said = predict(fresh.observation).clip(*protocol.range)
                 columns += [predict(starts.observation), said.reshape(protocol.batch, -1).mean(axis=1)]
             say(f"{min((number + 1) * protocol.batch, protocol.rollouts)} of at most {protocol.rollouts} rollouts")

@@ -14,18 +14,16 @@ from jaxtyping import Float
 from evarl.certificates import hashes
 from evarl.certificates.protocol import policy_name
 from evarl.errors import FileError, InputError
-from evarl.evaluation.subjects import Starts, Take, draw_starts, predictor, taker
+from evarl.evaluation.subjects import Take, predictor, taker
 from evarl.runs.assessments import ASSESSMENT
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
-from evarl.simulation.collect import Act
-from evarl.truth.monte_carlo import host_returns, rollout_returns
-from evarl.worlds.world import HostWorld, Key, World
+from evarl.simulation.rollouts import Act, StartStates
+from evarl.simulation.simulator import simulator_for
+from evarl.worlds.world import AnyWorld, Key
 
 Predict = Callable[[object], Float[np.ndarray, " Q"]]
 """V̂ at observations [Q, ...], from one assessment of the policy."""
-
-_returns = jax.jit(rollout_returns, static_argnames=("world", "discount"))
 
 
 def file_names(seed: int) -> tuple[str, ...]:
@@ -38,7 +36,7 @@ class Rollouts(NamedTuple):
 
     returns: Float[np.ndarray, " n"]
     """Discounted."""
-    starts: Starts
+    starts: StartStates
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Subject:
     seed: int
 
     @property
-    def world(self) -> World | HostWorld:
+    def world(self) -> AnyWorld:
         """Where it is deployed."""
         return self.run.world
 
@@ -86,21 +84,16 @@ class Subject:
         """Why the evaluator has learnt nothing; None if it has."""
         return not_fitted(self.run.evaluator_state(self.seed), self.run.config, self.seed)
 
-    def deploy(self, starts: Starts, key: Key) -> Float[np.ndarray, " n"]:
+    def deploy(self, starts: StartStates, key: Key) -> Float[np.ndarray, " n"]:
         """Discounted returns from start states, each episode to its own end."""
-        world = self.world
-        if isinstance(world, HostWorld):
-            assert starts.seeds is not None
-            return host_returns(world, self.act, starts.seeds, key, world.discount)[0]
-        discounted, _ = _returns(world, self.act, starts.states, starts.observation, key, world.discount)
-        return np.asarray(discounted, np.float64)
+        return simulator_for(self.world).episode_returns(self.act, starts, key).discounted
 
     def rollouts(self, key: Key, batch: int) -> Iterator[Rollouts]:
         """Rollouts without end, `batch` at a time; how many are used does not change any of them."""
         number = 0
         while True:
             start_key, walk_key = jax.random.split(jax.random.fold_in(key, number))
-            starts = draw_starts(self.world, start_key, batch)
+            starts = simulator_for(self.world).start_states(start_key, batch)
             yield Rollouts(self.deploy(starts, walk_key), starts)
             number += 1
 

@@ -10,18 +10,17 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Float
 
-from evarl.assessment.assessment import given_states
-from evarl.assessment.configuration import parse_start_states
+from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
 from evarl.evaluation.policies import import_policy, read_policy
-from evarl.evaluation.subjects import draw_starts, predictor, root_key, taker
-from evarl.evaluators.evaluator import LearntEvaluator
+from evarl.evaluation.subjects import predictor, root_key, taker
+from evarl.learning.examiner import LearntEvaluator
 from evarl.runs.checks import not_fitted
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
-from evarl.simulation.collect import Act
+from evarl.simulation.rollouts import Act
+from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_states
-from evarl.worlds.world import HostWorld
 
 TOLERANCE = 1e-5
 """Two programs may round the same return differently; closer than this, relative to its size, counts as equal."""
@@ -125,7 +124,7 @@ def assess(
     act, name = _policy(run, seed, policy, policy_import, policy_seed)
     who = f"policy-import: '{name}'" if policy_import is not None else name
     start_key, show_key = jax.random.split(root_key(random_seed))
-    starts = draw_starts(run.world, start_key, samples)
+    starts = simulator_for(run.world).start_states(start_key, samples)
     returns = taker(run, replicates, who)(act, show_key)
     asked = parse_states(run, states)
     return Examination(
@@ -161,16 +160,12 @@ def parse_states(run: Run, text: str) -> tuple[list[tuple[float, ...]], Any]:
         return [], None
     world = run.world
     plain = "want a world whose state is a list of numbers"
-    if isinstance(world, HostWorld):
+    if not world.can_restart:
         raise InputError(f"states: cannot be given in {world.name}, which lives outside of JAX; {plain}")
-    if len(jax.tree.leaves(jax.eval_shape(world.initial, jax.random.PRNGKey(0)))) != 1:
+    if len(jax.tree.leaves(simulator_for(world).start_template())) != 1:
         raise InputError(f"states: a state of {world.name} is more than a list of numbers; {plain}")
-    try:
-        states = parse_start_states(text)
-        shown = jax.vmap(world.observation)(jnp.asarray(given_states(world, states)))
-    except InputError as error:
-        raise InputError(str(error).replace("assessment.start-states", "states")) from error
-    return states, shown
+    states = parse_start_states(text, "states")
+    return states, simulator_for(world).observations(jnp.asarray(given_states(world, states, "states")))
 
 
 def _predict(run: Run, learnt: LearntEvaluator, returns: np.ndarray, queries: Any) -> Float[np.ndarray, " Q"]:

@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from evarl.errors import InputError
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.subjects import root_key, taker
 from evarl.runs.checks import not_fitted
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
-from evarl.truth.controlled import Controlled, Value, controlled_rollouts
-from evarl.worlds.world import HostWorld, Key
+from evarl.truth.controlled import Controlled, ControlSettings, Value, controlled_rollouts
+from evarl.worlds.world import Key
 
 
 def controlled_estimates(
@@ -25,12 +24,10 @@ def controlled_estimates(
     """
     run = run if isinstance(run, Run) else Run.load(run)
     world, seed = run.world, run.seeds[0] if seed is None else seed
-    if isinstance(world, HostWorld):
-        raise InputError(f"{world.name}: lives outside of JAX, where no step can be taken twice; want a world in JAX")
     policy = Partial(run.learner.agent.distribution, run.policy_state(seed))
     _, key = _keys(seed, random_seed)
     return {
-        name: controlled_rollouts(world, policy, value, key, rollouts, resamples=resamples)
+        name: controlled_rollouts(world, policy, value, key, rollouts, ControlSettings(resamples))
         for name, value in frozen_values(run, seed, random_seed).items()
     }
 

@@ -15,17 +15,18 @@ from evarl.evaluation.logged import LoggedSeed, estimate_seed
 from evarl.evaluation.predictions import Predictions, Witness
 from evarl.evaluation.predictors import CRITIC, EVALUATOR, ORDER, WITHOUT, ZEROED
 from evarl.evaluation.scores import Estimate, Score, average, rank_correlation, root, score, skill
-from evarl.evaluation.subjects import Starts, draw_starts, root_key
+from evarl.evaluation.subjects import root_key
 from evarl.ope.configuration import LABELS, LogSettings
 from evarl.ope.metrics import PolicyMetrics, policy_metrics
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
+from evarl.simulation.rollouts import StartStates
+from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_rollouts, check_states
-from evarl.truth.monte_carlo import Truth, true_values, true_values_on_host, visited_states
-from evarl.worlds.world import HostWorld, Key
+from evarl.truth.monte_carlo import Truth, true_values
+from evarl.worlds.world import Key
 
 START, VISITED = "start", "visited"
-ROLLOUTS, HOST_ROLLOUTS = 64, 8
 NONE = Estimate(None)
 
 
@@ -144,7 +145,7 @@ def evaluate(
     seeds = run.seeds if seeds is None else _check_seeds(run, seeds)
     beside = None if passive is None else _check_passive(run, passive)
     if rollouts is None:
-        rollouts = HOST_ROLLOUTS if isinstance(run.world, HostWorld) else ROLLOUTS
+        rollouts = simulator_for(run.world).default_rollouts
     if rollouts < 2:
         raise InputError(f"rollouts: {rollouts} is not allowed; a standard error wants at least 2")
     check_states("states", states, run.world)
@@ -152,7 +153,7 @@ def evaluate(
     if ope is not None:
         ope.validate()
     start_key, root = jax.random.split(root_key(random_seed))
-    starts = draw_starts(run.world, start_key, states)
+    starts = simulator_for(run.world).start_states(start_key, states)
     witness = None if run.assessment is None else Witness.of(run, seeds, replicates, root, say)
     found = []
     for seed in seeds:
@@ -195,7 +196,7 @@ def _evaluate_seed(
     run: Run,
     seed: int,
     key: Key,
-    starts: Starts,
+    starts: StartStates,
     rollouts: int,
     states: int,
     witness: Witness | None,
@@ -205,17 +206,12 @@ def _evaluate_seed(
     start_key, states_key, visited_key = jax.random.split(jax.random.fold_in(key, 2), 3)
 
     asked: dict[str, tuple[Truth, Array | np.ndarray]] = {}
-    times = [np.zeros(len(starts.observation), np.int32)]
-    if isinstance(world, HostWorld):
-        assert starts.seeds is not None
-        truth = true_values_on_host(world, act, starts.seeds, start_key, rollouts)
-    else:
-        assert starts.states is not None
-        truth = true_values(world, act, starts.states, jnp.asarray(starts.observation), start_key, rollouts)
+    times = [np.asarray(starts.elapsed)]
+    truth = true_values(world, act, starts, start_key, rollouts)
     asked[START] = (_pooled(truth) if starts.distinct == 1 else truth, starts.observation)
-    if not isinstance(world, HostWorld):
-        met, seen = visited_states(world, act, states_key, states)
-        asked[VISITED] = (true_values(world, act, met, seen, visited_key, rollouts), seen)
+    if world.can_restart:
+        met = simulator_for(world).visited_states(act, states_key, states)
+        asked[VISITED] = (true_values(world, act, met, visited_key, rollouts), met.observation)
         times.append(np.asarray(met.elapsed))
     logged = None
     if ope is not None:
@@ -305,10 +301,12 @@ def _over_policies(seeds: list[SeedEvaluation]) -> dict[str, PolicyMetrics]:
     return {name: policy_metrics(np.array([one.predictions[name].mean() for one in starts]), true) for name in names}
 
 
-def _notes(run: Run, starts: Starts, seeds: list[SeedEvaluation], rows: list[Row], best: dict[str, str]) -> list[str]:
+def _notes(
+    run: Run, starts: StartStates, seeds: list[SeedEvaluation], rows: list[Row], best: dict[str, str]
+) -> list[str]:
     """What a reader of the table has to know."""
     notes = []
-    if isinstance(run.world, HostWorld):
+    if not run.world.can_restart:
         notes.append(
             f"{run.config.world} lives on the host: a start state is a reset seed, its value contains the world's own "
             "dice, and visited states cannot be returned to, so only start states are evaluated"

@@ -14,10 +14,10 @@ from evarl.agents.actor_critic import PolicyState
 from evarl.errors import FileError, InputError
 from evarl.runs.checks import check_finite
 from evarl.runs.run import Run
-from evarl.simulation.collect import Act
+from evarl.simulation.rollouts import Act
 from evarl.storage.tensors import load_arrays
 from evarl.worlds.spaces import Box
-from evarl.worlds.world import HostWorld, Key, World
+from evarl.worlds.world import AnyWorld, Key
 
 IN_CHECKPOINT = "agent/policy/"
 
@@ -52,7 +52,7 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
     return policy
 
 
-def import_policy(name: str, world: World | HostWorld) -> Act:
+def import_policy(name: str, world: AnyWorld) -> Act:
     """A callable `f(key, observations) → (actions, log-probabilities or None)` that the user names as module:name.
 
     Its module is looked for in the current directory first. Actions are in the policy's units: whole numbers, or numbers

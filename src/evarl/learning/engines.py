@@ -10,15 +10,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
-from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import AssessmentRollout
-from evarl.assessment.host import HostAssessment
 from evarl.errors import WorldError
-from evarl.learning.learner import Experience, Learner, LearnerState, Metrics
-from evarl.simulation.host import HostAct, HostStates
-from evarl.simulation.host import collect as collect_on_host
-from evarl.worlds.world import HostWorld, Key
+from evarl.learning.learner import Learner, LearnerState, Metrics
 
 CAPACITY = 256
 """Updates in one call at the most. How many of them are run is an argument of the compiled program, not a part of it:
@@ -40,6 +34,9 @@ class Engine(Protocol):
 
     def advance_logged(self, state: LearnerState, index: int) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
         """Run one update and also hand out the batch that it learnt from; its leaves are [seeds, ...]."""
+
+    def memory(self) -> int:
+        """Bytes that the compiled program needs, as far as they are known."""
 
 
 class CompiledEngine:
@@ -99,7 +96,7 @@ class CompiledEngine:
         """Seeds are spread and vmapped just as in training, so that the log has the very bits that were learnt from."""
 
         def collect(state: LearnerState) -> Trajectory:
-            one = lambda state: self.learner.collect(state)[2]  # noqa: E731
+            one = lambda state: self.learner.gather(state, state.worlds, 0)[1].trajectory  # noqa: E731
             if jax.tree.leaves(state)[0].shape[0] > 1:
                 return jax.vmap(one)(state)
             return jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], state)))
@@ -154,15 +151,17 @@ class HostEngine:
     """Host worlds: one seed, a Python loop around the environments, and the same compiled learning."""
 
     def __init__(self, learner: Learner):
-        assert isinstance(learner.world, HostWorld)
         self.learner = learner
         template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
         self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), template)
         self._learn = jax.jit(learner.update, donate_argnums=0)
-        self._act = jax.jit(self._act_in_world)
-        self._states: HostStates | None = None
+        self._states: Any = None
         self._fault: WorldError | None = None
         self._seed = 0
+
+    def memory(self) -> int:
+        """Not known."""
+        return 0
 
     def init(self, seeds: list[int]) -> LearnerState:
         """One seed at a time."""
@@ -188,48 +187,23 @@ class HostEngine:
         if self._fault is not None:
             raise self._fault
         state = jax.tree.map(lambda leaf: leaf[0], state)
-        states = self._environments(first)
+        if self._states is None:
+            self._states = self.learner.simulator.begin(self.learner.batch, state.key, self._seed, first)
         rows: list[dict[str, Any]] = []
         for index in range(first, first + count):
-            key, collect_key, learn_key = jax.random.split(state.key, 3)
             try:
-                trajectory, showing = self._experience(state, states, collect_key, learn_key, index)
+                self._states, experience = self.learner.gather(state, self._states, index)
             except WorldError as error:
                 if not rows:
                     raise
                 self._fault = error
                 break
-            number = jnp.asarray(index, jnp.int32)
-            state, metrics = self._learn(state.replace(key=key), number, Experience(trajectory, showing, learn_key))
+            state, metrics = self._learn(state, jnp.asarray(index, jnp.int32), experience)
             rows.append(metrics)
         columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
-        return jax.tree.map(lambda leaf: leaf[None], state), columns, trajectory
+        return jax.tree.map(lambda leaf: leaf[None], state), columns, experience.trajectory
 
-    def _experience(
-        self, state: LearnerState, states: HostStates, collect_key: Key, learn_key: Key, index: int
-    ) -> tuple[Trajectory, AssessmentRollout | None]:
-        """The batch of an update and, if there is one to take, the assessment."""
-        config, assessment = self.learner.config, self.learner.assessment
-        act = self._acting(state, collect_key, config.steps)
-        trajectory = collect_on_host(act, states, config.steps, index)
-        if not isinstance(assessment, HostAssessment):
-            return trajectory, None
-        act = self._acting(state, jax.random.fold_in(learn_key, 1), assessment.horizon)
-        return trajectory, assessment.take(act, config.assessment.replicates)
 
-    def _environments(self, index: int) -> HostStates:
-        if self._states is None:
-            assert isinstance(self.learner.world, HostWorld)
-            config = self.learner.config
-            opened = self.learner.world.open(config.environments)
-            shared = config.rollouts_per_start
-            self._states = HostStates.begin(opened, config.environments, self._seed, shared, index)
-        return self._states
-
-    def _acting(self, state: LearnerState, key: Key, steps: int) -> HostAct:
-        keys = iter(jax.random.split(key, steps))
-        return lambda observation: jax.device_get(self._act(state.agent.policy, next(keys), observation))
-
-    def _act_in_world(self, policy: Any, key: Key, observation: Array) -> tuple[Array, Array, Array]:
-        action, log_prob = self.learner.agent.act(policy, key, observation)
-        return action, log_prob, world_action(self.learner.agent.action_space, action)
+def make_engine(learner: Learner, seeds: int) -> Engine:
+    """The engine that a learner's world needs, for so many seeds at a time."""
+    return CompiledEngine(learner, seeds) if learner.simulator.traceable else HostEngine(learner)

@@ -12,14 +12,14 @@ from evarl.agents.advantages import returns_to_go
 from evarl.agents.agent import Agent
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Assessment, AssessmentRollout
+from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import Behaviour, BehaviourKind, observe
-from evarl.assessment.host import HostAssessment
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator, running_rate
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.schedules import fit_steps, ramp
 from evarl.learning.weigh import EVERY, Evidence, Objective, Thinning, masked_mean, mean_of_others, weigh
+from evarl.simulation.rollouts import AssessmentRollout
 from evarl.worlds.world import Key
 
 Metrics = dict[str, Array]
@@ -50,7 +50,7 @@ class Evaluability:
     """The fixed part: the assessment, the kind of behaviour, the evaluator and the objective."""
 
     config: TrainConfig
-    assessment: Assessment | HostAssessment
+    assessment: Assessment
     behaviour: BehaviourKind
     evaluator: Evaluator
     frozen: LearntEvaluator | None

@@ -1,27 +1,30 @@
 """EvA-RL as two pure functions: `init(key) → state` and `update(state, index) → state, metrics`."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.tree_util import Partial
 from jaxtyping import Array, Int, UInt32
 
 from evarl.agents.agent import Agent, exploration, make_agent
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import Assessment, AssessmentRollout
+from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import BehaviourKind, behaviour_kind, observe
-from evarl.assessment.host import HostAssessment
 from evarl.evaluators.evaluator import Evaluator, LearntEvaluator, make_evaluator
 from evarl.learning import evaluability
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import Evaluability, EvaluationState
-from evarl.simulation.collect import WorldStates, begin, collect
 from evarl.simulation.episodes import EpisodeClock, episode_statistics
+from evarl.simulation.rollouts import AssessmentRollout, Batch, unchanged
+from evarl.simulation.simulator import Simulator, simulator_for
 from evarl.worlds.registry import make_world
 from evarl.worlds.spaces import Box
-from evarl.worlds.world import HostWorld, Key, World
+from evarl.worlds.world import AnyWorld, Key
 
 Metrics = dict[str, Array]
 
@@ -35,20 +38,22 @@ class LearnerState(struct.PyTreeNode):
     key: UInt32[Array, "2"]
     agent: Any
     clock: EpisodeClock
-    worlds: WorldStates | None
+    worlds: Any
     """None for host worlds, whose environments cannot be saved."""
     evaluation: EvaluationState | None
     """None in ordinary training."""
 
 
 class Experience(NamedTuple):
-    """What one update learns from."""
+    """What one update learns from, and the random keys of what follows."""
 
     trajectory: Trajectory
     rollout: AssessmentRollout | None
     """None in ordinary training."""
     key: Key
     """For everything random in learning."""
+    next_key: Key
+    """For the next update."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +61,7 @@ class Learner:
     """The fixed part of a run: its world, its agent and, in evaluation-aware training, assessment and evaluator."""
 
     config: TrainConfig
-    world: World | HostWorld
+    simulator: Simulator
     agent: Agent
     evaluability: Evaluability | None
 
@@ -64,12 +69,12 @@ class Learner:
         """The state before the first update."""
         evaluation_key = jax.random.fold_in(key, 1)
         key, agent_key, world_key = jax.random.split(key, 3)
-        environments, shared = self.config.environments, self.config.rollouts_per_start
+        environments = self.config.environments
         return LearnerState(
             key=key,
             agent=self.agent.init(agent_key, environments),
             clock=EpisodeClock.create(environments),
-            worlds=begin(self.world, world_key, environments, shared) if isinstance(self.world, World) else None,
+            worlds=self.simulator.begin(self.batch, world_key) if self.simulator.traceable else None,
             evaluation=None if self.evaluability is None else evaluability.begin(self.evaluability, evaluation_key),
         )
 
@@ -81,8 +86,9 @@ class Learner:
         The experience of host worlds is gathered outside of the compiled program, and given.
         """
         if gathered is None:
-            state, gathered = self.gather(state)
-        trajectory, rollout, key = gathered
+            worlds, gathered = self.gather(state, state.worlds, index)
+            state = state.replace(worlds=worlds)
+        trajectory, rollout, key, next_key = gathered
         clock, metrics = episode_statistics(state.clock, trajectory.reward, trajectory.done, self.config.discount)
         evaluation, weights = state.evaluation, None
         if self.evaluability is not None and evaluation is not None and rollout is not None:
@@ -97,34 +103,39 @@ class Learner:
             evaluation, weights, weighed = evaluability.weigh_policy(fixed, evaluation, evidence, index)
             metrics |= fresh | fitted | weighed
         agent, improved = self.agent.improve(state.agent, key, trajectory, weights)
-        state = state.replace(agent=agent, clock=clock, evaluation=evaluation)
+        state = state.replace(key=next_key, agent=agent, clock=clock, evaluation=evaluation)
         return state, metrics | improved | {"fault": _fault(trajectory, agent)}
 
-    def gather(self, state: LearnerState) -> tuple[LearnerState, Experience]:
+    def gather(self, state: LearnerState, worlds: Any, index: int | Int[Array, ""]) -> tuple[Any, Experience]:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
-        state, key, trajectory = self.collect(state)
-        return state, Experience(trajectory, self.assess(state.agent.policy, jax.random.fold_in(key, 1)), key)
+        next_key, collect_key, key = jax.random.split(state.key, 3)
+        policy, (noise, act) = state.agent.policy, self._exploration
+        worlds, trajectory = self.simulator.collect(self.batch, Partial(act, policy), worlds, collect_key, index, noise)
+        rollout = None
+        if self.assessment is not None:
+            act, replicates = Partial(self.agent.act, policy), self.config.assessment.replicates
+            rollout = self.assessment.take(act, jax.random.fold_in(key, 1), replicates, self.world.action_space)
+        return worlds, Experience(trajectory, rollout, key, next_key)
 
-    def collect(self, state: LearnerState) -> tuple[LearnerState, Key, Trajectory]:
-        """The batch of this update and the key to learn with (JAX worlds)."""
-        assert isinstance(self.world, World)
-        assert state.worlds is not None
-        key, collect_key, learn_key = jax.random.split(state.key, 3)
-        steps, shared = self.config.steps, self.config.rollouts_per_start
-        noise, explore = exploration(self.agent, self.config.environments)
-        act = lambda noise, observation: explore(state.agent.policy, noise, observation)  # noqa: E731
-        worlds, trajectory = collect(self.world, act, state.worlds, collect_key, steps, shared, noise)
-        return state.replace(key=key, worlds=worlds), learn_key, trajectory
-
-    def assess(self, policy: Any, key: Key) -> AssessmentRollout | None:
-        """Roll a policy through the assessment; None in ordinary training."""
-        if not isinstance(self.assessment, Assessment):
-            return None
-        act = lambda key, observation: self.agent.act(policy, key, observation)  # noqa: E731
-        return self.assessment.take(act, key, self.config.assessment.replicates, self.world)
+    @functools.cached_property
+    def _exploration(self) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:
+        """How the agent acts in training. On the host nothing is kept for learning, which would have to be copied."""
+        if self.simulator.traceable:
+            return exploration(self.agent, self.config.environments)
+        return unchanged, self.agent.act
 
     @property
-    def assessment(self) -> Assessment | HostAssessment | None:
+    def world(self) -> AnyWorld:
+        """The deployment world."""
+        return self.simulator.world
+
+    @property
+    def batch(self) -> Batch:
+        """The size of a batch of deployment experience."""
+        return Batch(self.config.environments, self.config.steps, self.config.rollouts_per_start)
+
+    @property
+    def assessment(self) -> Assessment | None:
         """The assessment; None in ordinary training."""
         return None if self.evaluability is None else self.evaluability.assessment
 
@@ -141,7 +152,7 @@ class Learner:
 
 def make_learner(
     config: TrainConfig,
-    assessment: Assessment | HostAssessment | None = None,
+    assessment: Assessment | None = None,
     frozen: LearntEvaluator | None = None,
 ) -> Learner:
     """The learner for a configuration; evaluation-aware if there is an assessment, with a fixed evaluator if one is given."""
@@ -149,18 +160,16 @@ def make_learner(
     world = make_world(config.world, config.horizon, config.discount)
     agent = make_agent(config.agent, world.observation_space, world.action_space, config.discount, config.updates)
     if assessment is None:
-        return Learner(config, world, agent, None)
+        return Learner(config, simulator_for(world), agent, None)
     assessment.check_compatible(world)
     kind = behaviour_kind(config.assessment.behaviour)
     shapes = behaviour_shapes(kind, agent, assessment, config.assessment.replicates)
     scenarios = jnp.asarray(assessment.observations())
     evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes)
-    return Learner(config, world, agent, Evaluability(config, assessment, kind, evaluator, frozen))
+    return Learner(config, simulator_for(world), agent, Evaluability(config, assessment, kind, evaluator, frozen))
 
 
-def behaviour_shapes(
-    kind: BehaviourKind, agent: Agent, assessment: Assessment | HostAssessment, replicates: int = 1
-) -> Any:
+def behaviour_shapes(kind: BehaviourKind, agent: Agent, assessment: Assessment, replicates: int = 1) -> Any:
     """Shapes of the behaviour of one policy, without a rollout."""
     steps, space = (assessment.horizon, assessment.scenarios, replicates), agent.action_space
     shape, dtype = ((space.size,), jnp.float32) if isinstance(space, Box) else ((), jnp.int32)

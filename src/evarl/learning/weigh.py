@@ -25,8 +25,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.gradient_weights import GradientWeights, PathwiseTerm
 from evarl.agents.trajectory import Trajectory
-from evarl.assessment.assessment import AssessmentRollout
 from evarl.assessment.behaviour import Behaviour, Observed
+from evarl.simulation.rollouts import AssessmentRollout
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from evarl.assessment.assessment import Assessment, discrete_states, given_states, unchanged
-from evarl.assessment.configuration import parse_start_states
-from evarl.assessment.host import HostAssessment
+from evarl.assessment.assessment import Assessment
+from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import FileError, InputError
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import make_learner
 from evarl.runs.checks import check_finite, check_own, written_by
+from evarl.simulation.simulator import simulator_for
 from evarl.storage.files import reason
 from evarl.storage.modules import check_world
 from evarl.storage.tensors import load_arrays, load_tree, save_tree
-from evarl.truth.monte_carlo import visited_states
 from evarl.worlds.registry import make_world
-from evarl.worlds.world import HostWorld, World
+from evarl.worlds.world import AnyWorld
 
 if TYPE_CHECKING:
     from evarl.runs.run import Run
@@ -37,7 +36,7 @@ BASE_SEED = 1_000_003
 """Far from the seeds of runs, so that the base policy is none of those assessed."""
 
 
-def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessment | HostAssessment:
+def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessment:
     """The assessment that a configuration asks for; `say` is told before a base policy is trained for it."""
     wanted = config.assessment
     if wanted.file is not None:
@@ -54,24 +53,25 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None]) -> Assessm
                 "states of its own, give others with --assessment.start-states"
             )
         states = list(OPEN_FIELD)
-    if base is not None and (states or isinstance(world, HostWorld)):
+    if base is not None and (states or not world.can_restart):
         raise InputError(
             f"assessment.base-run: {wanted.base_run} would have no effect, since start states in {name} do not come from a "
             f"base policy; leave it out, or give --assessment.world {config.world} if that lives in JAX"
         )
-    if isinstance(world, HostWorld):
-        seeds = discrete_states(states) if states else range(BASE_SEED, BASE_SEED + wanted.scenarios)
-        return HostAssessment(world, tuple(seeds), wanted.horizon, wanted.discount)
     if states:
-        return Assessment(world, given_states(world, states), wanted.horizon, wanted.discount)
-    if not own:
+        start_states = given_states(world, states)
+    elif not world.can_restart:
+        start_states = range(BASE_SEED, BASE_SEED + wanted.scenarios)
+    elif own:
+        start_states = _visited(config, world, base, say)
+    else:
         raise InputError(
             f"assessment.start-states: none are given for {name}; a base policy visits {config.world} only"
         )
-    return Assessment(world, _visited(config, world, base, say), wanted.horizon, wanted.discount)
+    return Assessment(world, start_states, wanted.horizon, wanted.discount)
 
 
-def save_assessment(path: Path, assessment: Assessment | HostAssessment) -> None:
+def save_assessment(path: Path, assessment: Assessment) -> None:
     """Write an assessment. Mappings are Python functions and are not written: whoever loads it gives them again."""
     about = {
         "kind": "assessment",
@@ -79,16 +79,12 @@ def save_assessment(path: Path, assessment: Assessment | HostAssessment) -> None
         "world_horizon": str(assessment.world.horizon),
         "horizon": str(assessment.horizon),
         "discount": repr(float(assessment.discount)),
+        "mapped": "yes" if assessment.mapped else "no",
     }
-    if isinstance(assessment, HostAssessment):
-        save_tree(path, {"seeds": np.asarray(assessment.seeds, np.int64)}, about | {"mapped": "no"})
-        return
-    mapped = assessment.map_observation is not unchanged or assessment.map_action is not unchanged
-    starts = jax.tree.map(np.asarray, assessment.start_states)
-    save_tree(path, {"start": starts}, about | {"mapped": "yes" if mapped else "no"})
+    save_tree(path, {"start": jax.tree.map(np.asarray, assessment.start_states)}, about)
 
 
-def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings: Any) -> Assessment | HostAssessment:
+def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings: Any) -> Assessment:
     """Read an assessment back; one that was saved with mappings wants them again.
 
     A file does not decide what is imported: Gymnasium's worlds from a module that is neither loaded nor allowed are refused,
@@ -112,14 +108,9 @@ def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings:
     if name not in named:
         check_world(name, path)
     world = make_world(name, limit)
-    if isinstance(world, HostWorld):
-        seeds = arrays.get("seeds", np.empty(0))
-        if len(arrays) != 1 or seeds.ndim != 1 or seeds.dtype != np.int64:
-            raise FileError(f"{path}: holds no reset seeds, as assessments in {name} do")
-        return HostAssessment(world, tuple(seeds.tolist()), horizon, discount)
     if mapped and not mappings:
         raise InputError(f"{path}: was saved with mappings between two worlds; load it in Python and give them again")
-    one = jax.eval_shape(world.initial, jax.random.PRNGKey(0))
+    one = simulator_for(world).start_template()
     count = min((len(x) if x.ndim else 0 for x in arrays.values()), default=0)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype), one)
     tree, _ = load_tree(path, {"start": shapes})
@@ -142,9 +133,7 @@ def save_evaluator(path: Path, learnt: LearntEvaluator, config: TrainConfig, see
     save_tree(path, jax.device_get(learnt), about | written_by(config, seed) | _network(config))
 
 
-def load_evaluator(
-    path: Path, config: TrainConfig, assessment: Assessment | HostAssessment, seed: int | None = None
-) -> LearntEvaluator:
+def load_evaluator(path: Path, config: TrainConfig, assessment: Assessment, seed: int | None = None) -> LearntEvaluator:
     """Read an evaluator; one of another world, another network or other scenarios is refused.
 
     With a seed, so is one that is not that seed's own in the run with this configuration.
@@ -200,7 +189,7 @@ def _base_run(config: TrainConfig) -> "Run":
     return run
 
 
-def _visited(config: TrainConfig, world: World, base: "Run | None", say: Callable[[str], None]) -> Any:
+def _visited(config: TrainConfig, world: AnyWorld, base: "Run | None", say: Callable[[str], None]) -> Any:
     """Draw k states that a base policy visits, uniformly over its steps: the paper's choice."""
     key = jax.random.PRNGKey(BASE_SEED)
     if base is not None:
@@ -215,5 +204,6 @@ def _visited(config: TrainConfig, world: World, base: "Run | None", say: Callabl
         for first in range(0, updates, 50):
             state, _ = engine.advance(state, first, min(50, updates - first))
         agent, policy = learner.agent, jax.tree.map(lambda leaf: leaf[0], state.agent.policy)
-    states, _ = visited_states(world, Partial(agent.act, policy), key, config.assessment.scenarios)
+    act = Partial(agent.act, policy)
+    states = simulator_for(world).visited_states(act, key, config.assessment.scenarios).state
     return jax.tree.map(np.asarray, states.physics)

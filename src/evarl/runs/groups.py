@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 from evarl.errors import InputError
-from evarl.learning.engines import CompiledEngine, Engine, HostEngine
+from evarl.learning.engines import Engine, make_engine
 from evarl.learning.learner import Learner
-from evarl.worlds.world import HostWorld
 
 EngineFor = Callable[[int], Engine]
 
@@ -16,9 +15,7 @@ def engines(learner: Learner) -> EngineFor:
 
     def engine_for(seeds: int) -> Engine:
         if seeds not in made:
-            made[seeds] = (
-                HostEngine(learner) if isinstance(learner.world, HostWorld) else CompiledEngine(learner, seeds)
-            )
+            made[seeds] = make_engine(learner, seeds)
         return made[seeds]
 
     return engine_for
@@ -27,10 +24,10 @@ def engines(learner: Learner) -> EngineFor:
 def plan_groups(learner: Learner, engine_for: EngineFor, memory: int, at_most: int | None = None) -> list[list[int]]:
     """Split the seeds into as few groups as fit into `memory` bytes by the compiler's own account of its buffers."""
     config = learner.config
-    largest = min(config.seeds, at_most or config.seeds) if not isinstance(learner.world, HostWorld) else 1
+    largest = min(config.seeds, at_most or config.seeds) if learner.simulator.traceable else 1
     while True:
         engine = engine_for(largest)
-        needed = engine.memory() if isinstance(engine, CompiledEngine) else 0
+        needed = engine.memory()
         if needed <= memory:
             break
         if largest == 1:

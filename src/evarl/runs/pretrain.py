@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from evarl.assessment.assessment import Assessment
-from evarl.assessment.host import HostAssessment
 from evarl.errors import InputError
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
@@ -21,14 +20,13 @@ from evarl.runs.assessments import ASSESSMENT, build_assessment, save_assessment
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.sizes import check_pretraining
-from evarl.worlds.world import HostWorld
 
 
 @dataclass(frozen=True)
 class Past:
     """What the policies of a run met and showed: leaves [seeds, M, S, ...], [seeds, M, S], [seeds, M, k]."""
 
-    assessment: Assessment | HostAssessment
+    assessment: Assessment
     policies: PolicyRecord
     updates: list[int]
     """Which updates the M policies made."""
@@ -36,7 +34,7 @@ class Past:
 
 def remember(
     config: TrainConfig,
-    assessment: Assessment | HostAssessment,
+    assessment: Assessment,
     policies: int,
     transitions: int,
     seeds: list[int],
@@ -51,7 +49,7 @@ def remember(
     )
     passive = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="colearned", evaluator=memory)
     learner = make_learner(passive, assessment)
-    if isinstance(learner.world, HostWorld):
+    if not learner.world.can_restart:
         raise InputError(f"{config.world}: a host world cannot be trained again to the last bit; use a JAX world")
     engine = CompiledEngine(learner, len(seeds))
     state, rows, updates, done = engine.init(seeds), [], [], 0

@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 from evarl.agents.actor_critic import PolicyState
 from evarl.agents.distributions import world_action
 from evarl.assessment.assessment import Assessment
-from evarl.assessment.host import HostAssessment
 from evarl.errors import FileError, InputError
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
@@ -26,7 +25,7 @@ from evarl.runs.log import read_log
 from evarl.runs.metrics import MetricsTable
 from evarl.storage.tensors import load_arrays, load_tree
 from evarl.worlds.spaces import Box
-from evarl.worlds.world import HostWorld, Key, World
+from evarl.worlds.world import AnyWorld, Key
 
 
 class Run:
@@ -80,7 +79,7 @@ class Run:
         return make_learner(self.config, self.assessment)
 
     @functools.cached_property
-    def assessment(self) -> Assessment | HostAssessment | None:
+    def assessment(self) -> Assessment | None:
         """The driver's test of an evaluation-aware run; None in ordinary training."""
         if self.config.evaluator_mode in ("none", None):
             return None
@@ -104,7 +103,7 @@ class Run:
         return learnt
 
     @property
-    def world(self) -> World | HostWorld:
+    def world(self) -> AnyWorld:
         """Where the policy was trained."""
         return self.learner.world
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from rich.console import Console
 
 from evarl.assessment.assessment import Assessment
-from evarl.assessment.host import HostAssessment
 from evarl.errors import DivergedError, FaultError, InputError, unknown_name
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
@@ -139,7 +138,7 @@ def changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig:
 
 def _assessment(
     config: TrainConfig, kept: Path | None, quiet: bool
-) -> tuple[Assessment | HostAssessment | None, LearntEvaluator | None]:
+) -> tuple[Assessment | None, LearntEvaluator | None]:
     """The assessment of an evaluation-aware run, from its directory if it has one, and its frozen evaluator if any."""
     if config.evaluator_mode == "none":
         return None, None
@@ -157,7 +156,7 @@ def _assessment(
     return assessment, frozen
 
 
-def _keep_assessment(folder: Path, assessment: Assessment | HostAssessment | None) -> None:
+def _keep_assessment(folder: Path, assessment: Assessment | None) -> None:
     if assessment is not None:
         save_assessment(folder / ASSESSMENT, assessment)
 

@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from evarl.assessment.assessment import Assessment
 from evarl.runs.run import Run
-from evarl.truth.monte_carlo import Truth, mean_squared_error, start_states, true_values, visited_states
-from evarl.worlds.world import World
+from evarl.simulation.simulator import Simulator, simulator_for
+from evarl.truth.monte_carlo import Truth, mean_squared_error, true_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,22 +36,22 @@ class Measured:
 def measure(run: Run, seed: int, rollouts: int = 256, states: int = 64, assessments: int = 16) -> Measured:
     """Ground truth by Monte Carlo at start and visited states; errors averaged over independent single assessments."""
     world, agent, examiner = run.world, run.learner.agent, run.learner.examiner
-    assert isinstance(world, World)
+    simulator = simulator_for(world)
     assert examiner is not None
-    assert isinstance(examiner.assessment, Assessment)
     policy, learnt = run.policy_state(seed), run.fitted_evaluator(seed)
     act = Partial(agent.act, policy)
     keys = jax.random.split(jax.random.PRNGKey(seed + 77_777), 5)
     queries = {
-        "start": start_states(world, keys[0], 1 if _single_start(world) else states),
-        "visited": visited_states(world, act, keys[1], states),
+        "start": simulator.start_states(keys[0], 1 if _single_start(simulator) else states),
+        "visited": simulator.visited_states(act, keys[1], states),
     }
     shown = _showings(run, act, keys[2], assessments)
     truths: dict[str, Truth] = {}
     errors: dict[str, dict[str, np.ndarray]] = {}
     squares: dict[str, float] = {}
-    for name, (where, observation) in queries.items():
-        truth = truths[name] = true_values(world, act, where, observation, keys[3], rollouts)
+    for name, where in queries.items():
+        observation = jnp.asarray(where.observation)
+        truth = truths[name] = true_values(world, act, where, keys[3], rollouts)
         predictions = {
             "evaluator": np.stack([examiner.evaluator.predict(learnt.state, xi, observation) for xi in shown]),
             "zeroed": np.asarray(
@@ -94,8 +93,8 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     return {name: (float(x.mean()), float(x.std(ddof=1) / np.sqrt(len(x)))) for name, x in columns.items()}
 
 
-def _single_start(world: World) -> bool:
-    _, observation = start_states(world, jax.random.PRNGKey(0), 8)
+def _single_start(simulator: Simulator) -> bool:
+    observation = simulator.start_states(jax.random.PRNGKey(0), 8).observation
     return bool((np.asarray(observation) == np.asarray(observation)[:1]).all())
 
 
@@ -104,8 +103,8 @@ def _showings(run: Run, act: Any, key: jax.Array, count: int) -> np.ndarray:
     examiner = run.learner.examiner
     assert examiner is not None
     assessment = examiner.assessment
-    assert isinstance(assessment, Assessment)
-    take = jax.jit(lambda act, key: assessment.take(act, key, run.config.assessment.replicates, run.world))
+    replicates, space = run.config.assessment.replicates, run.world.action_space
+    take = assessment.simulator.compile(lambda act, key: assessment.take(act, key, replicates, space))
     showings = [
         take(act, one).rewards_to_go(assessment.discount)[0].mean(axis=1) for one in jax.random.split(key, count)
     ]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from evarl.assessment.assessment import Assessment
 from evarl.evaluation.evaluate import Evaluation, SeedEvaluation, evaluate
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.learning.configuration import TrainConfig, with_settings
@@ -84,7 +83,6 @@ def make_assessment(job: Job, store: Store) -> dict[str, Any]:
     config = _config(job, store)
     assessment = build_assessment(config, lambda text: store.say(job, 0.1, "training the base policy"))
     save_assessment(store.file(job), assessment)
-    assert isinstance(assessment, Assessment)
     observations = np.asarray(assessment.observations())
     return {
         "world": config.world,

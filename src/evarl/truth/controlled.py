@@ -17,9 +17,9 @@ the true V, and σ² = Var(r + γ V(s') | s, a),
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,19 +27,40 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int
 
-from evarl.agents.distributions import Categorical, Distribution, world_action
+from evarl.agents.distributions import Categorical, Distribution
 from evarl.bounds import trajectory_estimate
+from evarl.errors import InputError
 from evarl.ranges import whole
-from evarl.simulation.collect import begin
+from evarl.simulation.compiled import CompiledSimulator
+from evarl.simulation.rollouts import Batch
+from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_memory, check_rollouts
 from evarl.worlds.spaces import Discrete
-from evarl.worlds.world import Key, Step, World, WorldState
+from evarl.worlds.world import AnyWorld, Key, Step, WorldState
 
 Policy = Callable[[Array], Distribution]
 """π(· | observations [B, ...]), such as `Partial(agent.distribution, policy)`."""
 
 Value = Callable[[Array], Float[Array, " B"]]
 """V̂ at observations [B, ...], such as `Partial(agent.value, policy)`. It has to be fixed before the rollouts."""
+
+AT_ONCE = 1024
+"""Rollouts that run at a time, by default."""
+
+
+@dataclass(frozen=True)
+class ControlSettings:
+    """How much is sampled for the control variates."""
+
+    resamples: int = 1
+    """Number M of steps resampled for each action; in a deterministic world 1 is exact."""
+    actions: int = 16
+    """Continuous actions drawn for E_π Q̂; discrete ones are all evaluated."""
+    fresh: int = 32
+    """Start states drawn for each rollout, for E_μ V̂."""
+
+
+DEFAULT = ControlSettings()
 
 
 class Summary(NamedTuple):
@@ -89,7 +110,7 @@ class Controlled:
 
 
 class _Rows(NamedTuple):
-    """What `trajectory_estimate` wants to know, of one step or of all."""
+    """Arguments of `trajectory_estimate`, of one step or of all."""
 
     mask: Bool[Array, "*T n"]
     reward: Float[Array, "*T n"]
@@ -113,52 +134,40 @@ class _Walk(NamedTuple):
 
 
 def controlled_rollouts(
-    world: World,
+    world: AnyWorld,
     policy: Policy,
     value: Value,
     key: Key,
     rollouts: int,
-    *,
-    resamples: int = 1,
-    actions: int = 16,
-    fresh: int = 32,
-    chunk: int = 1024,
+    settings: ControlSettings = DEFAULT,
+    at_once: int = AT_ONCE,
 ) -> Controlled:
-    """Roll a policy out from start states drawn from μ_D, and take off what V̂ knows of the luck it had.
+    """Returns of a policy from start states drawn from μ_D, with and without control variates made of V̂.
 
-    Policies and V̂ given as `Partial` are data to the compiled program, so the next ones of the same kind use it again.
-
-    Args:
-        world: where; it must be possible to step it again from a state, so it has to be in JAX.
-        policy: its distribution over actions.
-        value: V̂, fixed before.
-        key: of everything random. The same key gives the same rollouts, whatever V̂ is.
-        rollouts: n.
-        resamples: M steps resampled for each action; in a world without dice 1 is exact.
-        actions: drawn apart for E_π Q̂ where they are continuous; discrete ones are all looked at.
-        fresh: start states for each rollout, for E_μ V̂.
-        chunk: worlds that run at a time, at most.
+    Policies and V̂ given as `Partial` are data to the compiled program, so the next ones of the same kind use it again. The
+    same key gives the same rollouts, whatever V̂ is. The world must be one in JAX, in which steps can be repeated.
     """
+    if not world.can_restart:
+        raise InputError(f"world: {world.name} is not allowed; must be in JAX, where a step can be repeated")
     check_rollouts("rollouts", rollouts, least=2)
-    for name, number in {"resamples": resamples, "actions": actions, "fresh": fresh}.items():
+    for name, number in asdict(settings).items():
         whole(name, number)
-        needed = 4.0 * number * min(rollouts, chunk) * world.observation_space.size
+        needed = 4.0 * number * min(rollouts, at_once) * world.observation_space.size
         check_memory(name, number, needed, "a step of all rollouts")
     policy, value = (f if isinstance(f, Partial) else Partial(f) for f in (policy, value))
-    chunks = -(-rollouts // chunk)
+    chunks = -(-rollouts // at_once)
     size = -(-rollouts // chunks)
-    parts = []
+    simulator, parts = cast(CompiledSimulator, simulator_for(world)), []
     for index in range(chunks):
-        chunk_key = jax.random.fold_in(key, index)
-        walked = _walked(world, policy, value, chunk_key, size, resamples, actions, fresh)
+        walked = _walked(simulator, policy, value, jax.random.fold_in(key, index), size, settings)
         parts.append(_estimated(world, *jax.device_get(walked)))
     returns, estimates = np.concatenate(parts, axis=1)[:, :rollouts]
     space = world.action_space
-    candidates = space.n if isinstance(space, Discrete) else 1 + actions
-    return Controlled(returns, estimates, extra_steps=resamples * candidates)
+    candidates = space.n if isinstance(space, Discrete) else 1 + settings.actions
+    return Controlled(returns, estimates, extra_steps=settings.resamples * candidates)
 
 
-def _estimated(world: World, start: Float[np.ndarray, " n"], rows: _Rows) -> Float[np.ndarray, "2 n"]:
+def _estimated(world: AnyWorld, start: Float[np.ndarray, " n"], rows: _Rows) -> Float[np.ndarray, "2 n"]:
     """G and G_cv."""
     rows = jax.tree.map(np.transpose, rows)
     discounts = world.discount ** np.arange(world.horizon)
@@ -178,33 +187,40 @@ def _estimated(world: World, start: Float[np.ndarray, " n"], rows: _Rows) -> Flo
     return np.stack([returns, estimates])
 
 
-@partial(jax.jit, static_argnames=("world", "count", "resamples", "actions", "fresh"))
+@partial(jax.jit, static_argnames=("simulator", "count", "settings"))
 def _walked(
-    world: World, policy: Policy, value: Value, key: Key, count: int, resamples: int, actions: int, fresh: int
+    simulator: CompiledSimulator, policy: Policy, value: Value, key: Key, count: int, settings: ControlSettings
 ) -> tuple[Float[Array, " n"], _Rows]:
     """The bracket of the start state, and the rows [T, n] of whole episodes; the loop stops when the last has ended."""
     start_key, walk_key = jax.random.split(key)
-    begun = begin(world, start_key, (1 + fresh) * count)  # those of the rollouts first
-    starts = value(begun.observation).reshape(1 + fresh, count)
+    begun = simulator.begin(Batch((1 + settings.fresh) * count, 1), start_key)  # the rollouts' own first
+    starts = value(begun.observation).reshape(1 + settings.fresh, count)
     states, observation = jax.tree.map(lambda leaf: leaf[:count], (begun.state, begun.observation))
-    zeros = jnp.zeros((world.horizon, count))
+    zeros = jnp.zeros((simulator.world.horizon, count))
     rows = _Rows(zeros.astype(bool), *[zeros] * (len(_Rows._fields) - 1))
     walk = _Walk(walk_key, jnp.zeros((), jnp.int32), states, observation, jnp.ones(count, bool), rows)
-    one_step = partial(_one_step, world, policy, value, resamples, actions)
+    one_step = partial(_one_step, simulator, policy, value, settings)
     walk = jax.lax.while_loop(lambda walk: walk.alive.any(), one_step, walk)
     return starts[0] - starts[1:].mean(axis=0), walk.rows
 
 
-def _one_step(world: World, policy: Policy, value: Value, resamples: int, actions: int, walk: _Walk) -> _Walk:
-    """Take a step, and resample M others for each action that is looked at, all with dice of their own."""
+def _one_step(
+    simulator: CompiledSimulator, policy: Policy, value: Value, settings: ControlSettings, walk: _Walk
+) -> _Walk:
+    """Take a step, and resample M others for each candidate action, all with randomness of their own."""
     key, act_key, step_key = jax.random.split(walk.key, 3)
-    candidates, weight, chosen = _candidates(world, policy(walk.observation), act_key, actions)
-    every = jnp.concatenate([_pick(candidates, chosen)[None], *[candidates] * resamples])
-    step_keys = jax.random.split(step_key, every.shape[:2])
-    step = jax.vmap(jax.vmap(world.step), (0, None, 0))(step_keys, walk.states, every)
+    candidates, weight, chosen = _candidates(policy(walk.observation), act_key, settings.actions)
+    every = jnp.concatenate([_pick(candidates, chosen)[None], *[candidates] * settings.resamples])
+
+    def step_with(actions: Array, keys: Array) -> Step:
+        as_given = lambda given, observation: (given,)  # noqa: E731
+        return simulator.step(as_given, actions, keys, walk.states, walk.observation)[1]
+
+    step = jax.vmap(step_with)(every, jax.random.split(step_key, every.shape[:2]))
     behind = _value_behind(value, step)
-    mean_reward, mean_behind = (x[1:].reshape(resamples, *weight.shape).mean(axis=0) for x in (step.reward, behind))
-    q = mean_reward + world.discount * mean_behind
+    shape = settings.resamples, *weight.shape
+    mean_reward, mean_behind = (x[1:].reshape(shape).mean(axis=0) for x in (step.reward, behind))
+    q = mean_reward + simulator.world.discount * mean_behind
     row = _Rows(
         mask=walk.alive,
         reward=step.reward[0],
@@ -216,16 +232,15 @@ def _one_step(world: World, policy: Policy, value: Value, resamples: int, action
     )
     rows = jax.tree.map(lambda table, new: table.at[walk.time].set(new), walk.rows, row)
     taken = jax.tree.map(lambda leaf: leaf[0], step)
-    alive = walk.alive & ~(taken.terminated | taken.truncated)
-    return _Walk(key, walk.time + 1, taken.state, taken.observation, alive, rows)
+    return _Walk(key, walk.time + 1, taken.state, taken.observation, walk.alive & ~taken.done, rows)
 
 
 def _candidates(
-    world: World, distribution: Distribution, key: Key, actions: int
+    distribution: Distribution, key: Key, actions: int
 ) -> tuple[Array, Float[Array, "C n"], Int[Array, " n"]]:
-    """Actions [C, n, ...] to be looked at, in the world's units; their weights in E_π Q̂; and the position of the one taken.
+    """Candidate actions [C, n, ...] of the policy, their weights in E_π Q̂, and the position of the one taken.
 
-    Discrete actions are all there. Of continuous ones the first is taken and the others, drawn apart, stand for the mean.
+    Discrete actions are all there. Of continuous ones the first is taken; the others are drawn apart, and estimate the mean.
     """
     if isinstance(distribution, Categorical):
         n, count = distribution.logits.shape
@@ -234,13 +249,13 @@ def _candidates(
     drawn = jax.vmap(distribution.sample)(jax.random.split(key, 1 + actions))
     n = drawn.shape[1]
     weight = jnp.full((1 + actions, n), 1 / actions).at[0].set(0.0)
-    return world_action(world.action_space, drawn), weight, jnp.zeros(n, jnp.int32)
+    return drawn, weight, jnp.zeros(n, jnp.int32)
 
 
 def _value_behind(value: Value, step: Step) -> Float[Array, "L n"]:
-    """V̂ of what follows steps [L, n]: 0 behind one that was the last, by its task or by its time."""
+    """V̂ after steps [L, n]: 0 after a step that ended its episode, for either reason."""
     seen = step.observation.reshape(-1, *step.observation.shape[2:])
-    return jnp.where(step.terminated | step.truncated, 0.0, value(seen).reshape(step.terminated.shape))
+    return jnp.where(step.done, 0.0, value(seen).reshape(step.done.shape))
 
 
 def _pick(table: Array, chosen: Int[Array, " n"]) -> Array:

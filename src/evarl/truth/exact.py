@@ -21,7 +21,9 @@ def policy_values(world: Tabular, policy: np.ndarray, horizon: int | None = None
     """
     policy = np.asarray(policy, np.float64)
     if policy.shape != world.rewards.shape or not np.allclose(policy.sum(-1), 1.0):
-        raise InputError(f"policy: want probabilities of shape {world.rewards.shape}, got shape {policy.shape}")
+        raise InputError(
+            f"policy: shape {policy.shape} is not allowed; must be probabilities of shape {world.rewards.shape}"
+        )
     moves = np.einsum("sa,sat->st", policy, _continuing(world))
     rewards = np.einsum("sa,sa->s", policy, world.rewards)
     if horizon is None:
@@ -51,7 +53,7 @@ def reachable_mdp(world: World, decimals: int = 4) -> tuple[Tabular, np.ndarray]
     Positions that agree to `decimals` digits are one. State 0 is the start.
     """
     if not hasattr(world.action_space, "n"):
-        raise InputError(f"{world.name}: has actions {world.action_space}; want discrete ones")
+        raise InputError(f"{world.name}: has actions {world.action_space}; must be discrete")
     actions, key = jnp.arange(world.action_space.n), jax.random.PRNGKey(0)
     move = jax.jit(jax.vmap(lambda physics, action: world.transition(key, physics, action), (None, 0)))
     start = np.asarray(world.initial(key))

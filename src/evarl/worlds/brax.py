@@ -1,4 +1,4 @@
-"""Brax's robots. `brax/ant` runs on the spring backend; `brax/ant:generalized` and so on choose another."""
+"""Worlds from Brax. `brax/ant` runs on the spring backend; `brax/ant:generalized` and so on choose another."""
 
 import io
 import warnings
@@ -18,12 +18,12 @@ from evarl.worlds.third_party import lenient_promotion, strong
 from evarl.worlds.world import Action, Key, World
 
 NOISE = ("Failed to import warp", "Failed to import mujoco_warp", "compiler attribute 'settotalmass' is deprecated")
-"""Lines that Brax and MuJoCo print whatever one does; nothing that the worlds below use is missing."""
+"""Beginnings of lines that Brax and MuJoCo always print, though nothing that is used here is missing."""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back `NOISE` and the notices that Brax and JAXopt are no longer developed; everything else still comes out.
+    """Suppress `NOISE` and the notices that Brax and JAXopt are no longer developed, and nothing else.
 
     MuJoCo would also write its warnings into a file MUJOCO_LOG.TXT in the current directory.
     """
@@ -61,21 +61,21 @@ IDENTIFIERS = (
     "reacher",
     "walker2d",
 )
-"""Brax's swimmer is missing: it wants the generalized backend, which there calls a function that JAX no longer has."""
+"""Brax's swimmer is missing: it requires the generalized backend, which there calls a function that JAX no longer has."""
 
 BACKENDS = ("spring", "generalized", "positional", "mjx")
 POOL_SIZE = 256
 RUN_ONCE = {"xla_backend_optimization_level": 0}
-"""For a program that runs once: half the seconds to compile."""
+"""Compiler options for a program that runs once: it compiles in half the time."""
 
 
 @dataclass(frozen=True, eq=False)
 class BraxWorld(World):
     """A Brax environment without its wrappers for episodes and auto-reset. The physics is the Brax `State`.
 
-    A Brax reset is a simulation, too dear to compute at every step just in case an episode ended there. So start states
-    come from a pool that is computed once, on first use, with a fixed key: μ_D is uniform on the `pool_size` states of
-    the pool, and a reset is a look-up.
+    A Brax reset is a simulation, too expensive to run at every step in case an episode ended there. So start states come
+    from a pool that is computed once, on first use, with a fixed key: μ_D is uniform on the `pool_size` states of the pool,
+    and a reset is a look-up.
     """
 
     name: str
@@ -94,38 +94,38 @@ class BraxWorld(World):
 
     @cached_property
     def pool(self) -> envs.State:
-        """The start states, stacked, on the host; evaluated at once even if first asked for while a program is traced."""
+        """The start states, stacked, as NumPy arrays; evaluated at once even if first requested while a program is traced."""
         with jax.ensure_compile_time_eval(), lenient_promotion():
             keys = jax.random.split(jax.random.PRNGKey(0), self.pool_size)
             states = jax.jit(jax.vmap(self.environment.reset), compiler_options=RUN_ONCE)(keys)
         return jax.tree.map(np.asarray, states)
 
     def initial(self, key: Key) -> envs.State:
-        """One of the pool."""
+        """Draw a state of the pool."""
         index = jax.random.randint(key, (), 0, self.pool_size)
         return jax.tree.map(lambda leaf: jax.numpy.asarray(leaf)[index], self.pool)
 
     def transition(
         self, key: Key, physics: envs.State, action: Action
     ) -> tuple[envs.State, Float[Array, ""], Bool[Array, ""]]:
-        """Brax's step, which is deterministic."""
+        """Move by Brax's step, which is deterministic."""
         own = jax.tree.map(lambda leaf: leaf, physics)  # Brax writes into the metrics of the state that it is given
         with lenient_promotion():
             state = strong(self.environment.step(own, action))
         return state, state.reward, state.done > 0.5
 
     def observation(self, physics: envs.State) -> Float[Array, " n"]:
-        """What Brax computed along with the state."""
+        """The observation that Brax computed along with the state."""
         return physics.obs
 
 
 def names() -> list[str]:
-    """The worlds of this family on their default backend."""
+    """Names of the worlds of this family on their default backend."""
     return [f"brax/{identifier}" for identifier in IDENTIFIERS]
 
 
 def make(name: str, horizon: int | None, discount: float | None) -> BraxWorld:
-    """Build one of them, on the backend after the colon if there is one."""
+    """Build the world called `name`, on the backend after the colon if there is one."""
     world, _, backend = name.partition(":")
     if world not in names():
         raise unknown_name("world", name, names())

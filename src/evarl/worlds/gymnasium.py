@@ -1,4 +1,4 @@
-"""Gymnasium's worlds, which run in Python on the host: `gymnasium/CartPole-v1`, `gymnasium/module:Name-v0`."""
+"""Worlds from Gymnasium, which run in Python on the host: `gymnasium/CartPole-v1`, `gymnasium/module:Name-v0`."""
 
 import contextlib
 import difflib
@@ -28,14 +28,14 @@ LISTED = (
     "FrozenLake8x8-v1",
     "Taxi-v4",
 )
-"""Those that come with Gymnasium, need nothing else and have a time limit. Any other id can be named as well."""
+"""Ids that come with Gymnasium, need no other package and have a time limit. Any other id can be named as well."""
 
 Supported = spaces.Box | spaces.Discrete
 
 
 @dataclass(frozen=True, eq=False)
 class GymnasiumWorld(HostWorld):
-    """A Gymnasium environment with Box or Discrete spaces. Discrete observations are shown one-hot, floats as float32."""
+    """A Gymnasium environment with Box or Discrete spaces. Discrete observations are one-hot, floats are float32."""
 
     name: str
     identifier: str
@@ -51,7 +51,7 @@ class GymnasiumWorld(HostWorld):
 
 
 class GymnasiumEnvironments(HostEnvironments):
-    """Environments without Gymnasium's time limit: each has a clock of ours, and none resets itself."""
+    """Open Gymnasium environments. Each has its own clock instead of Gymnasium's time limit, and none resets itself."""
 
     def __init__(self, world: GymnasiumWorld, count: int) -> None:
         self._world = world
@@ -70,13 +70,13 @@ class GymnasiumEnvironments(HostEnvironments):
     def step(self, action: np.ndarray) -> HostStep:
         """Move every environment by one step.
 
-        An environment that was not reset since its episode ended is an error: Gymnasium would step on regardless and
-        return numbers that belong to no episode.
+        An environment that was not reset since its episode ended is an error: Gymnasium would go on and return numbers that
+        belong to no episode.
         """
         if None in self._elapsed:
             raise InputError(
-                f"{self._world.name}: environment {self._elapsed.index(None)} has no episode under way, it has ended or "
-                "never begun; reset it before the next step"
+                f"{self._world.name}: environment {self._elapsed.index(None)} has no episode under way; it must be "
+                "reset before the next step"
             )
         steps = [self._step_one(index, action[index]) for index in range(len(self._environments))]
         observation, reward, terminated, truncated = zip(*steps, strict=True)
@@ -85,13 +85,13 @@ class GymnasiumEnvironments(HostEnvironments):
         )
 
     def close(self) -> None:
-        """Close every environment; what goes wrong there no longer matters."""
+        """Close every environment; errors are ignored."""
         for environment in self._environments:
             with contextlib.suppress(Exception, SystemExit):
                 environment.close()
 
     def _step_one(self, index: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
-        """One environment: `truncated` is our horizon, or a limit that the environment keeps on its own."""
+        """Step one environment; `truncated` means the horizon, or a limit of the environment's own."""
         environment = self._environments[index]
         taken = _taken(environment.action_space, action)
         elapsed = (self._elapsed[index] or 0) + 1
@@ -103,24 +103,24 @@ class GymnasiumEnvironments(HostEnvironments):
                 bool(terminated),
             )
             if not np.abs(reward) <= np.finfo(np.float32).max:
-                raise ValueError(f"the reward is {reward}; want a finite number of 32 bits")
+                raise ValueError(f"the reward is {reward}; must be a finite number in 32 bits")
         truncated = (bool(stopped) or elapsed >= self._world.horizon) and not terminated
         self._elapsed[index] = None if terminated or truncated else elapsed
         return shown, reward, terminated, truncated
 
 
 def names() -> list[str]:
-    """Worlds of this family that run wherever Gymnasium does."""
+    """Names of the worlds of this family that need no other package."""
     return [f"gymnasium/{identifier}" for identifier in LISTED if identifier in gymnasium.registry]
 
 
 def make(name: str, horizon: int | None, discount: float | None) -> GymnasiumWorld:
-    """Describe one of Gymnasium's worlds; the horizon is its registered limit unless given."""
+    """Build the world called `name`; the horizon is its registered time limit unless given."""
     identifier = name.removeprefix("gymnasium/")
     registered = _registered(name, identifier)
     limit = horizon or registered.max_episode_steps
     if limit is None:
-        raise InputError(f"world: '{name}' has no time limit of its own; give --horizon")
+        raise InputError(f"world: '{name}' has no time limit of its own; a --horizon must be given")
     probe = _create(name, identifier)
     probe.close()
     return GymnasiumWorld(
@@ -151,7 +151,7 @@ def _registered(name: str, identifier: str) -> gymnasium.envs.registration.EnvSp
 
 
 def _create(name: str, identifier: str) -> gymnasium.Env[Any, Any]:
-    """One environment without a time limit; what it lacks to run here is said on one line.
+    """One environment without a time limit; if it cannot be made, the error is one line.
 
     Gymnasium would import the module before a colon by itself, and only `_registered` does that here.
     """
@@ -165,9 +165,9 @@ def _create(name: str, identifier: str) -> gymnasium.Env[Any, Any]:
 
 @contextmanager
 def _blamed(name: str, where: str, besides: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn whatever other people's code raises into one line that names the world and the place.
+    """Turn any exception of an environment's code into an error of one line that names the world and the place.
 
-    An environment that asks Python to exit does not decide that: a run would end, unfinished, as if all were well.
+    So does a request to exit: otherwise an environment could end a run as if it were finished.
     """
     try:
         yield
@@ -181,7 +181,7 @@ def _supported(name: str, role: str, space: spaces.Space[Any]) -> Supported:
     if isinstance(space, Supported):
         return space
     told = " ".join(str(space).split())
-    raise InputError(f"world: '{name}' has the {role} space {told}, not supported; want Box or Discrete")
+    raise InputError(f"world: '{name}' has the {role} space {told}, not supported; must be Box or Discrete")
 
 
 def _observation_space(space: Supported) -> Box:
@@ -197,30 +197,30 @@ def _action_space(space: Supported) -> Space:
 
 
 def _dtype(space: spaces.Space[Any]) -> str:
-    """Pixels and flags are kept small; every other number is float32."""
+    """Dtype of observations: pixels and flags keep theirs, every other number is float32."""
     return str(space.dtype) if space.dtype in (np.uint8, np.bool_) else "float32"
 
 
 def _shown(space: spaces.Space[Any], observation: Any) -> np.ndarray:
-    """Gymnasium's observation as ours, in memory of its own; ValueError for one that is not of its space's form."""
+    """A copy of Gymnasium's observation in evarl's form; ValueError if it does not fit its space."""
     given = np.asarray(observation)
     if given.shape != space.shape or not np.can_cast(given.dtype, space.dtype or given.dtype, "same_kind"):
         have = f"{given.dtype}{list(given.shape)}"
-        raise ValueError(f"the observation is {have}; want {space.dtype}{list(space.shape or ())} as the space says")
+        raise ValueError(f"the observation is {have}; must be {space.dtype}{list(space.shape or ())} as in the space")
     if isinstance(space, spaces.Discrete):
         index, count = int(given) - int(space.start), int(space.n)
         if not 0 <= index < count:
-            raise ValueError(f"the observation is {given}; want {space.start} on, {count} numbers")
+            raise ValueError(f"the observation is {given}; must be one of {count} numbers from {space.start} on")
         return (np.arange(count) == index).astype(np.float32)
     with np.errstate(over="ignore"):
         shown = np.array(given, _dtype(space))
     if shown.dtype == np.float32 and not np.isfinite(shown).all():
-        raise ValueError("the observation holds NaN or infinity; want finite numbers of 32 bits")
+        raise ValueError("the observation holds NaN or infinity; must be finite numbers in 32 bits")
     return shown
 
 
 def _taken(space: spaces.Space[Any], action: np.ndarray) -> Any:
-    """Our action as Gymnasium's: its integers need not begin at 0."""
+    """An action in Gymnasium's form, whose integers need not begin at 0."""
     if isinstance(space, spaces.Discrete):
         return int(space.start) + int(action)
     return np.asarray(action, space.dtype).reshape(space.shape)

@@ -1,4 +1,4 @@
-"""Gymnax's worlds: MinAtar, classic control, bsuite and a few more."""
+"""Worlds from Gymnax: MinAtar, classic control, bsuite and a few more."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,11 +24,10 @@ EXCLUDED = {
     "BernoulliBandit-misc": "shows the last action",
     "GaussianBandit-misc": "shows the last action",
 }
-"""Environments whose observation is no function of where the world is, and why; a state of theirs cannot be begun at."""
-
+"""Environments whose observation is not a function of the state, and why: no episode can begin at a given state of theirs."""
 
 MOST_REWARD = {"Asterix-MinAtar": 1.0, "Freeway-MinAtar": 1.0, "Breakout-MinAtar": 1.0, "SpaceInvaders-MinAtar": 2.0}
-"""The greatest reward of a step, where it was read off the rules; no step of these games has a reward below 0.
+"""Highest reward of a step, where it follows from the rules of the game; no step of these games has a reward below 0.
 
 Asterix: each row holds one thing, and the player stands in one row. Freeway: one crossing. Breakout: one brick. Space
 Invaders: five steps lie between two shots, which climb nine rows, so at most two are in flight, each good for one alien."""
@@ -38,8 +37,8 @@ Invaders: five steps lie between two shots, which climb nine rows, so at most tw
 class GymnaxWorld(World):
     """A Gymnax environment without its auto-reset and its clock. The physics is the Gymnax `EnvState`.
 
-    The state's own `time` runs on but ends nothing: the horizon is ours, and Gymnax's `terminated` leaves time out.
-    Discrete observations are shown one-hot.
+    The state's own `time` goes on but ends nothing: the horizon is that of this class, and Gymnax's `terminated` does not
+    include time. Discrete observations are one-hot.
     """
 
     name: str
@@ -49,7 +48,7 @@ class GymnaxWorld(World):
     horizon: int
     discount: float = 0.99
     observation_dtype: str = "float32"
-    """"bool" for worlds that show zeros and ones only: a quarter of the memory."""
+    """"bool" for worlds whose observations are zeros and ones, which takes a quarter of the memory."""
     observation_space: Box = field(init=False)
     action_space: Space = field(init=False)
 
@@ -64,7 +63,7 @@ class GymnaxWorld(World):
         object.__setattr__(self, "action_space", self._space("action", taken, "float32"))
 
     def initial(self, key: Key) -> Physics:
-        """Gymnax's reset."""
+        """Draw a start state by Gymnax's reset."""
         with lenient_promotion():
             _, state = self.environment.reset_env(key, self.parameters)
         return strong(state)
@@ -72,18 +71,18 @@ class GymnaxWorld(World):
     def transition(
         self, key: Key, physics: Physics, action: Action
     ) -> tuple[Physics, Float[Array, ""], Bool[Array, ""]]:
-        """Gymnax's step, before it resets itself."""
+        """Move by Gymnax's step, without its auto-reset."""
         with lenient_promotion():
             _, state, reward, terminated, _ = self.environment.step_env(key, physics, action, self.parameters)
         return strong(state), jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
 
     def return_range(self) -> tuple[float, float] | None:
-        """From the greatest reward of a step, for games in which it is known."""
+        """From the highest reward of a step, for games in which it is known."""
         most = MOST_REWARD.get(self.name.removeprefix("gymnax/"))
         return None if most is None else bounded_returns(0.0, most, self.horizon, self.discount)
 
     def observation(self, physics: Physics) -> Observation:
-        """What Gymnax shows of a state. Neither a key nor the last action is at hand; see `EXCLUDED`."""
+        """Gymnax's observation of a state, made without a key or the last action; see `EXCLUDED`."""
         with lenient_promotion():
             shown = self.environment.observe(None, physics, None, self.parameters)
         if not shown.shape and self.observation_space.shape:  # an index
@@ -91,24 +90,26 @@ class GymnaxWorld(World):
         return shown.astype(self.observation_dtype)
 
     def _space(self, role: str, space: spaces.Space, dtype: str) -> Space:
-        """Gymnax's space as ours."""
+        """Gymnax's space as one of evarl."""
         if isinstance(space, spaces.Discrete):
             return Discrete(space.n)
         if isinstance(space, spaces.Box):
             return as_box(space.low, space.high, space.shape, dtype)
-        raise InputError(f"world: '{self.name}' has the {role} space {space}, not supported; want Box or Discrete")
+        raise InputError(f"world: '{self.name}' has the {role} space {space}; must be Box or Discrete")
 
 
 def names() -> list[str]:
-    """The worlds of this family, those that were added by `gymnax.register` included."""
+    """Names of the worlds of this family, including those added by `gymnax.register`."""
     return [f"gymnax/{identifier}" for identifier in gymnax.registered_envs if identifier not in EXCLUDED]
 
 
 def make(name: str, horizon: int | None, discount: float | None) -> GymnaxWorld:
-    """Build one of them; the horizon is Gymnax's own limit unless given."""
+    """Build the world called `name`; the horizon is Gymnax's own limit unless given."""
     identifier = name.removeprefix("gymnax/")
     if identifier in EXCLUDED:
-        raise InputError(f"world: '{name}' cannot be used, it {EXCLUDED[identifier]}; want one of {', '.join(names())}")
+        raise InputError(
+            f"world: '{name}' is not allowed, because it {EXCLUDED[identifier]}; must be one of {', '.join(names())}"
+        )
     if name not in names():
         raise unknown_name("world", name, names())
     with lenient_promotion():

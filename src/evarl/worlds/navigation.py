@@ -1,4 +1,4 @@
-"""2-D navigation, the paper's task with mismatched dynamics: an obstacle course to deploy in, an open field to be assessed in."""
+"""2-D navigation, the paper's task with mismatched dynamics: deployment among obstacles, assessment in an open field."""
 
 from dataclasses import dataclass
 
@@ -21,12 +21,12 @@ DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 """Actions: right, up, left, down."""
 
 TOUCH = 1e-5
-"""Positions are sums of float32 steps and several obstacle edges are such sums too: closer than this counts as touching."""
+"""Tolerance of contact with obstacles: positions are sums of float32 steps, and several obstacle edges are such sums too."""
 
 
 @dataclass(frozen=True)
 class Navigation(World):
-    """A point in the unit square that walks to the goal at the top right.
+    """A point in the unit square that moves to the goal at the top right.
 
     The reward of a step is minus the distance to the goal from where it ends, plus 1 on reaching it, which ends the
     episode. A step is clipped to the square, and one that touches an obstacle is bounced back to where it began.
@@ -41,13 +41,13 @@ class Navigation(World):
     action_space: Discrete = Discrete(4)
 
     def initial(self, key: Key) -> Float[Array, "2"]:
-        """The one start state of the paper."""
+        """The only start state of the paper."""
         return jnp.asarray(START, jnp.float32)
 
     def transition(
         self, key: Key, physics: Float[Array, "2"], action: Int[Array, ""]
     ) -> tuple[Float[Array, "2"], Float[Array, ""], Bool[Array, ""]]:
-        """Walk one step in one of the four directions."""
+        """Move one step in one of the four directions."""
         position = physics
         target = jnp.clip(position + self.step_size * jnp.asarray(DIRECTIONS, jnp.float32)[action], 0.0, 1.0)
         target = jnp.where(self._touches_obstacle(position, target), position, target)
@@ -56,7 +56,7 @@ class Navigation(World):
         return target, -distance + GOAL_BONUS * reached.astype(jnp.float32), reached
 
     def return_range(self) -> tuple[float, float]:
-        """No place is farther from the goal than the corner (0, 0), and the bonus is paid once, when the episode ends."""
+        """From the distance of the corner (0, 0), the farthest from the goal, and the bonus, paid once at the end."""
         low, high = bounded_returns(-float(np.hypot(*GOAL)), 0.0, self.horizon, self.discount)
         return low, high + GOAL_BONUS
 
@@ -65,7 +65,7 @@ class Navigation(World):
         return physics
 
     def _touches_obstacle(self, begin: Float[Array, "2"], end: Float[Array, "2"]) -> Bool[Array, ""]:
-        """Steps are parallel to an axis, so a step touches a rectangle exactly when their bounding boxes do."""
+        """Whether a step touches an obstacle; steps are parallel to an axis, so it is enough to compare bounding boxes."""
         if not self.obstacles:
             return jnp.zeros((), bool)
         corners = np.asarray(self.obstacles, np.float32)  # [obstacle, corner, axis]
@@ -80,12 +80,12 @@ def open_field(horizon: int = 50, discount: float = 0.99) -> Navigation:
 
 
 def names() -> list[str]:
-    """The worlds of this family."""
+    """Names of the worlds of this family."""
     return ["navigation", "navigation/open-field"]
 
 
 def make(name: str, horizon: int | None, discount: float | None) -> Navigation:
-    """Build one of them."""
+    """Build the world called `name`."""
     if name not in names():
         raise unknown_name("world", name, names())
     build = open_field if name == "navigation/open-field" else Navigation

@@ -1,4 +1,4 @@
-"""What a world shows and what it accepts. Plain data, no JAX."""
+"""Observation and action spaces. Plain data, no JAX."""
 
 from dataclasses import dataclass
 

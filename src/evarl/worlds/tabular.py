@@ -17,12 +17,12 @@ from evarl.worlds.spaces import Box, Discrete
 from evarl.worlds.world import Key, World, bounded_returns
 
 LARGEST = 2**30
-"""Bytes of all arrays of a file; a small file can say that it holds any number of them."""
+"""Maximum accepted size of all arrays of a file, in bytes; a small compressed file can hold far more."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tabular(World):
-    """A finite MDP. A state is shown to the policy as a one-hot vector; entering a terminal state ends the episode.
+    """A finite MDP. Observations are one-hot vectors of states; entering a terminal state ends the episode.
 
     >>> import numpy as np
     >>> world = Tabular(transitions=np.ones((3, 2, 3)) / 3, rewards=np.zeros((3, 2)), start=np.ones(3) / 3)
@@ -59,21 +59,28 @@ class Tabular(World):
         wanted = {"transitions": (states, actions, states), "start": (states,), "terminal": (states,)}
         for label, shape in wanted.items():
             if arrays[label].shape != shape:
-                raise InputError(f"{self.name}: {label} has shape {arrays[label].shape}, rewards want {shape}")
+                raise InputError(
+                    f"{self.name}: {label} has shape {arrays[label].shape}; must be {shape}, as rewards are [S, A]"
+                )
         for label in ("transitions", "start"):
             if (arrays[label] < 0).any() or not np.allclose(arrays[label].sum(-1), 1.0, atol=1e-6):
                 raise InputError(f"{self.name}: {label} must be probabilities that sum to 1 over the last axis")
         for label, array in arrays.items():
-            object.__setattr__(self, label, array)  # the way a frozen dataclass normalises its fields
+            object.__setattr__(self, label, array)  # as frozen dataclasses normalise their fields
+
+    @property
+    def state_count(self) -> int:  # type: ignore[override]
+        """The number S of states."""
+        return self.rewards.shape[0]
 
     @property
     def observation_space(self) -> Box:  # type: ignore[override]
-        """One-hot states."""
+        """One-hot vectors of length S."""
         return Box((self.rewards.shape[0],), 0.0, 1.0)
 
     @property
     def action_space(self) -> Discrete:  # type: ignore[override]
-        """The MDP's actions."""
+        """The A actions."""
         return Discrete(self.rewards.shape[1])
 
     def initial(self, key: Key) -> Int[Array, ""]:
@@ -90,7 +97,7 @@ class Tabular(World):
         return successor, reward, jnp.asarray(self.terminal)[successor]
 
     def return_range(self) -> tuple[float, float]:
-        """From the least and the greatest reward."""
+        """From the lowest and the highest reward."""
         return bounded_returns(float(self.rewards.min()), float(self.rewards.max()), self.horizon, self.discount)
 
     def observation(self, physics: Int[Array, ""]) -> Float[Array, " S"]:
@@ -116,20 +123,20 @@ def load(path: str, horizon: int = 100, discount: float = 0.9) -> Tabular:
     try:
         file = io.BytesIO(read_regular(Path(path), LARGEST))
         with warnings.catch_warnings(), np.load(file, allow_pickle=False) as arrays:
-            warnings.simplefilter("ignore")  # of old notations
+            warnings.simplefilter("ignore")  # about old formats
             if sum(member.file_size for member in arrays.zip.infolist()) > LARGEST:
                 raise ValueError("its arrays are too large")
             if (damaged := arrays.zip.testzip()) is not None:  # NumPy checks only what it reads to the end
                 raise ValueError(f"{damaged} is damaged")
             fields = {name: arrays[name] for name in arrays.files}
-    except Exception as error:  # archive, compression, header and array have each their own ways to be wrong
+    except Exception as error:  # archive, compression, header and arrays each raise their own
         raise FileError(f"tabular/{path}: cannot be read as an .npz file of arrays ({reason(error)})") from error
     missing = {"transitions", "rewards", "start"} - fields.keys()
     extra = fields.keys() - {"transitions", "rewards", "start", "terminal"}
     if missing or extra:
         raise InputError(
-            f"tabular/{path}: wants arrays transitions, rewards, start and optionally terminal; "
-            f"got {sorted(fields)!r:.200}"
+            f"tabular/{path}: holds {sorted(fields)!r:.200}; must be arrays transitions, rewards, start and optionally "
+            "terminal"
         )
     for label, array in fields.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub" or not true_flags(array):
@@ -140,7 +147,7 @@ def load(path: str, horizon: int = 100, discount: float = 0.9) -> Tabular:
 
 
 def names() -> list[str]:
-    """The worlds of this family that need no file."""
+    """Names of the worlds of this family that need no file."""
     return ["tabular/chain"]
 
 

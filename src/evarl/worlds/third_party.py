@@ -1,4 +1,4 @@
-"""What the adapters of other people's worlds share."""
+"""Helpers of the adapters for worlds from other packages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,17 +14,16 @@ from evarl.worlds.spaces import Box
 
 @contextmanager
 def lenient_promotion() -> Iterator[None]:
-    """Trace other people's code under JAX's default promotion rules.
+    """Trace code under JAX's default promotion rules.
 
-    Gymnax and Brax mix dtypes and ranks freely, which raises an error under the strict rules that our own code is tested
-    with; inside this context their code means what its authors saw it do.
+    Gymnax and Brax mix dtypes and ranks freely, which is an error under the strict rules that evarl is tested with.
     """
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 
 
 def strong(tree: Any) -> Any:
-    """The same values as arrays of fixed dtype, so that the carry of a scan has one type.
+    """The same values as arrays that are not weakly typed, so that the carry of a scan has one type.
 
     Python scalars and the results of arithmetic on them are weakly typed; a state that is weak after a reset and strong
     after a step, or the other way round, cannot be carried.
@@ -33,7 +32,7 @@ def strong(tree: Any) -> Any:
 
 
 def as_box(low: ArrayLike, high: ArrayLike, shape: tuple[int, ...], dtype: str = "float32") -> Box:
-    """A `Box` with bounds as short as they can be told: one number where all entries agree, infinity for float32's largest.
+    """A `Box` with bounds in their shortest form: one number where all entries agree, infinity for float32's largest.
 
     >>> as_box([-1.0, -1.0], [3.4028235e38, 3.4028235e38], (2,))
     Box(shape=(2,), low=-1.0, high=inf, dtype='float32')

@@ -1,12 +1,12 @@
-"""The one interface of a world that runs inside a compiled program.
+"""Interfaces of worlds: `World` runs inside compiled programs, `HostWorld` in Python.
 
-A world is described by three pure functions of its *physics* (an arbitrary pytree): how it begins, how it moves, what it
-shows. This module adds the clock: every world has a horizon, and running out of time (`truncated`) is never confused with
-an end that belongs to the task (`terminated`). Worlds do not reset themselves; whoever rolls them out does.
+A compiled world is described by three pure functions of its *physics* (an arbitrary pytree): how it begins, how it moves and
+what it shows. This module adds the clock: every world has a horizon, and reaching it (`truncated`) is distinguished from an end
+that belongs to the task (`terminated`). Worlds do not reset themselves; simulators do.
 """
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,34 +25,58 @@ Action = Array
 
 
 class WorldState(struct.PyTreeNode):
-    """Everything the future depends on: the physics and the clock."""
+    """Everything the future of an episode depends on: the physics and the clock."""
 
     physics: Physics
     elapsed: Int[Array, ""]
+    """Steps taken since the episode began."""
 
 
 class Step(NamedTuple):
-    """What one step of a world returns."""
+    """Result of one step of a compiled world; stacked over environments when the step is vmapped."""
 
     state: WorldState
     observation: Observation
     reward: Float[Array, ""]
     terminated: Bool[Array, ""]
+    """Whether the task ended the episode."""
     truncated: Bool[Array, ""]
+    """Whether the time limit ended it."""
+
+    @property
+    def done(self) -> Bool[Array, "..."]:
+        """Whether the episode ended, for either reason."""
+        return self.terminated | self.truncated
 
 
-class World(abc.ABC):
-    """A world in JAX. Spaces, horizon and discount are known before the first step; every state can be a start state."""
+class AnyWorld(abc.ABC):
+    """What compiled and host worlds have in common: spaces, horizon and discount, known before the first step."""
 
     name: str
     observation_space: Box
     action_space: Space
     horizon: int
     discount: float
+    can_restart: ClassVar[bool]
+    """Whether an episode can begin at any state, with new randomness each time."""
+    environment_bytes: ClassVar[int]
+    """Memory that each open environment takes outside of compiled programs, at least."""
 
     def return_range(self) -> tuple[float, float] | None:
-        """The least and the greatest discounted return that any policy can have; None for worlds that do not know."""
+        """Lowest and highest discounted return that any policy can have; None where they are not known."""
         return None
+
+
+class World(AnyWorld):
+    """A world in JAX, described by three pure functions of its physics: `initial`, `transition` and `observation`.
+
+    It must be hashable, because it is a static argument of compiled programs: a frozen dataclass, or a plain class.
+    """
+
+    can_restart = True
+    environment_bytes = 0
+    state_count: int | None = None
+    """Number of states where the physics is an index 0, 1, …; None elsewhere."""
 
     @abc.abstractmethod
     def initial(self, key: Key) -> Physics:
@@ -60,18 +84,18 @@ class World(abc.ABC):
 
     @abc.abstractmethod
     def transition(self, key: Key, physics: Physics, action: Action) -> tuple[Physics, Array, Array]:
-        """One step: the next physics, the reward, and whether the task ended there."""
+        """Move one step: the next physics, the reward, and whether the task ended there."""
 
     @abc.abstractmethod
     def observation(self, physics: Physics) -> Observation:
-        """What the policy sees."""
+        """What the policy observes."""
 
     def reset(self, key: Key) -> tuple[WorldState, Observation]:
         """Begin an episode at a start state drawn from μ_D."""
         return self.begin(self.initial(key))
 
     def begin(self, physics: Physics) -> tuple[WorldState, Observation]:
-        """Begin an episode at a state of the user's choice, with the full horizon ahead."""
+        """Begin an episode at a given state, with the full horizon ahead."""
         return WorldState(physics=physics, elapsed=jnp.zeros((), jnp.int32)), self.observation(physics)
 
     def step(self, key: Key, state: WorldState, action: Action) -> Step:
@@ -82,18 +106,11 @@ class World(abc.ABC):
         return Step(WorldState(physics, elapsed), self.observation(physics), reward, terminated, truncated)
 
 
-class HostWorld(abc.ABC):
-    """A world that lives in Python processes on the host. Its environments are opened in numbers and stepped in a loop."""
+class HostWorld(AnyWorld):
+    """A world outside of JAX, whose environments are opened in numbers and stepped in a Python loop."""
 
-    name: str
-    observation_space: Box
-    action_space: Space
-    horizon: int
-    discount: float
-
-    def return_range(self) -> tuple[float, float] | None:
-        """None: what a world on the host may reward is not known here."""
-        return None
+    can_restart = False
+    environment_bytes = 4096
 
     @abc.abstractmethod
     def open(self, count: int) -> "HostEnvironments":
@@ -101,7 +118,7 @@ class HostWorld(abc.ABC):
 
 
 class HostEnvironments(abc.ABC):
-    """Some environments of one host world, each reset on its own. A start state is a reset seed plus options."""
+    """Environments of one host world, each reset on its own. A start state is a reset seed plus options."""
 
     @abc.abstractmethod
     def reset(self, index: int, seed: int, options: dict[str, Any] | None = None) -> np.ndarray:
@@ -113,26 +130,28 @@ class HostEnvironments(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Free what the environments hold."""
+        """Release what the environments hold."""
 
 
 class HostStep(NamedTuple):
-    """What one step of N host environments returns."""
+    """Result of one step of N host environments."""
 
     observation: np.ndarray
     """[N, ...]"""
-    reward: np.ndarray
-    """[N] float32"""
-    terminated: np.ndarray
-    """[N] bool"""
-    truncated: np.ndarray
-    """[N] bool"""
+    reward: Float[np.ndarray, " N"]
+    terminated: Bool[np.ndarray, " N"]
+    truncated: Bool[np.ndarray, " N"]
+
+    @property
+    def done(self) -> Bool[np.ndarray, " N"]:
+        """Whether the episode ended, for either reason."""
+        return self.terminated | self.truncated
 
 
 def bounded_returns(low: float, high: float, horizon: int, discount: float) -> tuple[float, float]:
-    """The range of discounted returns of episodes of 1 to `horizon` steps with rewards in [low, high].
+    """Lowest and highest discounted return of episodes of 1 to `horizon` steps with rewards in [low, high].
 
-    It is a little wider than that: returns are sums of float32, whose rounding must not carry them outside.
+    The range is a little wider than that, so that rounding of sums in float32 does not lead outside.
 
     >>> low, high = bounded_returns(0.0, 1.0, horizon=3, discount=0.5)
     >>> round(low, 3), round(high, 3)
@@ -150,7 +169,7 @@ def select(condition: Bool[Array, ""], chosen: Any, otherwise: Any) -> Any:
 
 
 def flat_features(observation: Array, axes: int) -> Float[Array, "*batch features"]:
-    """Observations, each of so many axes, as rows of numbers. Small dtypes are widened only here.
+    """Observations of so many axes as rows of float32. Small dtypes are widened only here.
 
     Flags are selected and not converted: on a CPU a conversion of reshaped flags compiles to a loop that is not
     vectorised, and took up to 15 times as long.

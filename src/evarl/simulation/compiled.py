@@ -1,0 +1,338 @@
+"""The engine of worlds in JAX: environments are vmapped, and loops over steps run inside compiled programs."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+from evarl.agents.distributions import world_action
+from evarl.agents.trajectory import Trajectory
+from evarl.simulation.episodes import final_slots, record_final
+from evarl.simulation.rollouts import (
+    SAME,
+    Act,
+    AssessmentRollout,
+    Batch,
+    Function,
+    Mapping,
+    Noise,
+    Returns,
+    StartStates,
+    as_data,
+    unchanged,
+)
+from evarl.worlds.world import Key, Step, World, WorldState, select
+
+AT_ONCE = 4096
+"""Episodes that run at a time."""
+
+
+class WorldStates(struct.PyTreeNode):
+    """States of N environments between two batches."""
+
+    state: WorldState
+    observation: Array
+    """[N, ...]"""
+    label: Int[Array, " N"]
+    """`Trajectory.start_label` of the next step: −1 in mid-episode."""
+
+
+class _Collecting(NamedTuple):
+    """Carry of `collect`."""
+
+    states: WorldStates
+    final: Array
+    """[K, N, ...] observations at truncations so far."""
+    truncations: Int[Array, " N"]
+    resets: Int[Array, " N"]
+
+
+class _Rollout(NamedTuple):
+    """M episodes that are rolled out to their ends."""
+
+    key: Key
+    states: WorldState
+    observation: Array
+    alive: Bool[Array, " M"]
+    weight: Float[Array, ""]
+    """γ^t."""
+    discounted: Float[Array, " M"]
+    undiscounted: Float[Array, " M"]
+
+
+class _Reservoir(NamedTuple):
+    """A uniform sample of the steps played so far."""
+
+    kept: WorldState
+    """[count]"""
+    seen: Int[Array, ""]
+
+
+@dataclass(frozen=True)
+class CompiledSimulator:
+    """Simulator of a world in JAX. Simulators of equal worlds are equal and share their compiled programs."""
+
+    world: World
+    traceable: ClassVar[bool] = True
+    default_rollouts: ClassVar[int] = 64
+
+    def compile(self, function: Function) -> Function:
+        """A function that calls this simulator, compiled."""
+        return cast(Function, jax.jit(function))
+
+    def step(
+        self,
+        act: Act,
+        noise: Array,
+        keys: Array,
+        states: WorldState,
+        observation: Array,
+        mapping: Mapping = SAME,
+    ) -> tuple[tuple[Array, ...], Step]:
+        """Let the policy act in N environments and move each by one step: the policy's outputs, and the step.
+
+        `noise` is the first argument of `act`; `keys` [N, 2] are those of the world.
+        """
+        acted = act(noise, observation)
+        taken = world_action(mapping.action_space or self.world.action_space, acted[0])
+        return acted, jax.vmap(self.world.step)(keys, states, jax.vmap(mapping.action)(taken))
+
+    def begin(self, batch: Batch, key: Key, seed: int = 0, index: int = 0) -> WorldStates:
+        """Reset N environments; each group of `rollouts_per_start` neighbours begins at one start state."""
+        count = jnp.zeros(batch.environments, jnp.int32)
+        group_keys = _group_keys(key, batch)
+        return WorldStates(*jax.vmap(self.world.reset)(jax.vmap(jax.random.fold_in)(group_keys, count)), count)
+
+    def collect(
+        self,
+        batch: Batch,
+        act: Act,
+        states: WorldStates,
+        key: Key,
+        index: int | Int[Array, ""] = 0,
+        noise: Noise = unchanged,
+    ) -> tuple[WorldStates, Trajectory]:
+        """Collect T steps of N environments; an episode that ends is followed by a new one. To be traced.
+
+        `act` is given `noise(key)`, made for all steps before the first: one long vector is drawn faster than many short
+        ones. The j-th reset within a batch leads all environments of a group to the same start state, because the reset
+        key is repeated and the keys of the steps are not: independent rollouts from one state at no extra cost.
+        """
+        step_key, reset_key = jax.random.split(key)
+        group_keys = _group_keys(reset_key, batch)
+
+        def one_step(
+            carry: _Collecting, drawn: tuple[Array, Array]
+        ) -> tuple[_Collecting, tuple[tuple[Array, ...], tuple[Array, ...]]]:
+            states, final, truncations, resets = carry
+            acted, step = self.step(act, *drawn, states.state, states.observation)
+            onward = WorldStates(step.state, step.observation, jnp.full_like(resets, -1))
+            final = record_final(final, truncations, step.truncated, step.observation)
+
+            def begin_anew(onward: WorldStates) -> WorldStates:
+                fresh = jax.vmap(self.world.reset)(jax.vmap(jax.random.fold_in)(group_keys, resets))
+                return jax.vmap(select)(step.done, WorldStates(*fresh, resets + 1), onward)
+
+            # start states are drawn only when some episode ended: in many worlds that costs as much as a step
+            following = jax.lax.cond(step.done.any(), begin_anew, lambda onward: onward, onward)
+            kept = (states.observation, *acted[:2], step.reward, step.terminated, step.truncated, states.label)
+            counted = truncations + step.truncated.astype(jnp.int32), resets + step.done.astype(jnp.int32)
+            return _Collecting(following, final, *counted), (kept, acted[2:])
+
+        shape = final_slots(batch.steps, self.world.horizon), *states.observation.shape
+        zeros = jnp.zeros(batch.environments, jnp.int32)
+        act_keys, step_keys = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.split(step_key, batch.steps)), 1, 0)
+        step_keys = jax.vmap(lambda key: jax.random.split(key, batch.environments))(step_keys)
+        carry = _Collecting(states, jnp.zeros(shape, states.observation.dtype), zeros, zeros)
+        (states, final, _, _), (kept, more) = jax.lax.scan(one_step, carry, (jax.vmap(noise)(act_keys), step_keys))
+        # a start state drawn in this batch and begun in the next must not be taken for one that the next batch draws
+        label = jnp.where(states.label >= 0, states.label + batch.steps, states.label)
+        return states.replace(label=label), Trajectory(*(*kept, final, states.observation, *more))
+
+    def start_states(self, key: Key, count: int) -> StartStates:
+        """Start states drawn from μ_D."""
+        return _stack(*_start_states(self, key, count))
+
+    def visited_states(
+        self, act: Act, key: Key, count: int, environments: int = 64, episodes: int | None = None
+    ) -> StartStates:
+        """States that the policy visits, clocks included, in random order.
+
+        Every environment plays `episodes` whole episodes (the first n to finish would be the short ones), and `count` of
+        all the steps played are drawn uniformly without replacement. By default `episodes` is the least number that always
+        suffices, ⌈count / environments⌉; if too few steps were played, each is used once and some are drawn again.
+
+        The draw is exact and takes one pass, with no more than `count` states in memory: reservoir sampling, in which the
+        i-th step played replaces a uniformly drawn one of i slots, if that is among the first `count`.
+        """
+        if episodes is None:
+            episodes = -(-count // environments)
+        return _stack(*_visited_states(self, as_data(act), key, count, environments, episodes))
+
+    def episode_returns(self, act: Act, starts: StartStates, key: Key) -> Returns:
+        """Returns [Q] of one episode from each state, all in one program."""
+        discounted, undiscounted = _episode_returns(self, as_data(act), starts.state, starts.observation, key)
+        return Returns(np.asarray(discounted, np.float64), np.asarray(undiscounted, np.float64))
+
+    def returns(self, act: Act, starts: StartStates, key: Key, rollouts: int, at_once: int | None = None) -> Returns:
+        """Returns [Q, R] of `rollouts` independent episodes from each state, `at_once` (4096) at a time.
+
+        Clocks go on from where they are: a state visited at step 150 of a horizon of 200 has 50 steps left, and one whose
+        time is up returns 0. All chunks run through one compiled program; the last one is padded and the returns of the
+        padding are dropped. States with similar clocks share a chunk, because a chunk lasts as long as its longest episode.
+        """
+        queries, total = starts.drawn, starts.drawn * rollouts
+        chunks = -(-total // (at_once or AT_ONCE))
+        size = -(-total // chunks)
+        order = np.argsort(np.asarray(starts.elapsed), kind="stable")
+        returns = np.empty((2, chunks * size))
+        for index in range(chunks):
+            lanes = np.arange(index * size, (index + 1) * size)
+            chosen = order[np.minimum(lanes, total - 1) // rollouts].astype(np.int32)
+            chunk_key = jax.random.fold_in(key, index)
+            at = starts.state, starts.observation
+            returns[:, lanes] = _chosen_returns(self, as_data(act), *at, chosen, chunk_key)
+        rows = np.empty((2, queries, rollouts))
+        rows[:, order] = returns[:, :total].reshape(2, queries, rollouts)
+        return Returns(*rows)
+
+    def start_template(self) -> Any:
+        """Shapes and dtypes of one start state of an assessment: those of the physics."""
+        return jax.eval_shape(self.world.initial, jax.random.PRNGKey(0))
+
+    def checked(self, start_states: Any) -> Any:
+        """Start states of an assessment: every stacked physics is one."""
+        return start_states
+
+    def observations(self, start_states: Any, mapping: Mapping = SAME) -> Array:
+        """Observations [k, ...] at the start states of an assessment."""
+        return jax.vmap(lambda physics: mapping.observation(self.world.observation(physics)))(start_states)
+
+    def assess(
+        self, act: Act, start_states: Any, horizon: int, replicates: int, key: Key, mapping: Mapping = SAME
+    ) -> AssessmentRollout:
+        """Roll the policy out for `horizon` steps from each start state, `replicates` times. To be traced."""
+        count = jax.tree.leaves(start_states)[0].shape[0]
+        starts = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), replicates, axis=0), start_states)
+        state, _ = jax.vmap(self.world.begin)(starts)
+
+        def one_step(carry: tuple[WorldState, Array], key: Key) -> tuple[tuple[WorldState, Array], tuple[Array, ...]]:
+            state, alive = carry
+            act_key, step_keys = _split(key, count * replicates)
+            shown = self.observations(state.physics, mapping)
+            (action, log_prob), step = self.step(act, act_key, step_keys, state, shown, mapping)
+            reward = jnp.where(alive, step.reward, 0.0)
+            return (step.state, alive & ~step.done), (shown, action, log_prob, reward, alive)
+
+        alive = jnp.ones(count * replicates, bool)
+        _, steps = jax.lax.scan(one_step, (state, alive), jax.random.split(key, horizon))
+        return AssessmentRollout(*(x.reshape(horizon, count, replicates, *x.shape[2:]) for x in steps))
+
+
+def _group_keys(key: Key, batch: Batch) -> Array:
+    groups = jnp.arange(batch.environments) // batch.rollouts_per_start
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, groups)
+
+
+def _split(key: Key, count: int) -> tuple[Key, Array]:
+    """A key for the policy and keys for `count` environments."""
+    act_key, step_key = jax.random.split(key)
+    return act_key, jax.random.split(step_key, count)
+
+
+def _stack(states: WorldState, observation: Array) -> StartStates:
+    return StartStates(states, observation, states.elapsed, states.physics)
+
+
+@partial(jax.jit, static_argnames=("simulator", "count"))
+def _start_states(simulator: CompiledSimulator, key: Key, count: int) -> tuple[WorldState, Array]:
+    begun = simulator.begin(Batch(count, 1), key)
+    return begun.state, begun.observation
+
+
+@partial(jax.jit, static_argnames="simulator")
+def _episode_returns(
+    simulator: CompiledSimulator, act: Act, states: WorldState, observation: Array, key: Key
+) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
+    """Discounted and undiscounted return from each of M states; the loop stops when the last episode has ended."""
+    world = simulator.world
+
+    def one_step(rollout: _Rollout) -> _Rollout:
+        key, step_key = jax.random.split(rollout.key)
+        drawn = _split(step_key, observation.shape[0])
+        _, step = simulator.step(act, *drawn, rollout.states, rollout.observation)
+        reward = jnp.where(rollout.alive, step.reward, 0.0)
+        return _Rollout(
+            key=key,
+            states=step.state,
+            observation=step.observation,
+            alive=rollout.alive & ~step.done,
+            weight=rollout.weight * world.discount,
+            discounted=rollout.discounted + rollout.weight[None] * reward,
+            undiscounted=rollout.undiscounted + reward,
+        )
+
+    alive, zeros = states.elapsed < world.horizon, jnp.zeros(observation.shape[0])
+    rollout = _Rollout(key, states, observation, alive, jnp.ones(()), zeros, zeros)
+    rollout = jax.lax.while_loop(lambda rollout: rollout.alive.any(), one_step, rollout)
+    return rollout.discounted, rollout.undiscounted
+
+
+@partial(jax.jit, static_argnames="simulator")
+def _chosen_returns(
+    simulator: CompiledSimulator, act: Act, states: WorldState, observation: Array, chosen: Int[Array, " M"], key: Key
+) -> Float[Array, "2 M"]:
+    """Returns from the states at the given positions of the stack."""
+    states, observation = jax.tree.map(lambda leaf: leaf[chosen], (states, observation))
+    return jnp.stack(_episode_returns(simulator, act, states, observation, key))
+
+
+_Walk = tuple[Key, WorldState, Array, Bool[Array, " N"], _Reservoir]
+"""N environments on their way: key, states, observations, which are alive, and what was kept."""
+
+
+def _offer(reservoir: _Reservoir, key: Key, states: WorldState, alive: Bool[Array, " N"]) -> _Reservoir:
+    """Offer the states that are alive to the sample, one after the other."""
+    (count,), (environments,) = reservoir.kept.elapsed.shape, alive.shape
+    place = reservoir.seen[None] + jnp.cumsum(alive, dtype=jnp.int32)  # the i of the i-th step played, from 1
+    drawn = jax.random.randint(key, (environments,), 0, jnp.maximum(place, 1))
+    slot = jnp.where(alive, jnp.where(place <= count, place - 1, drawn), count)
+    # Of several that draw one slot the last stays; a scatter promises no order, so the others are dropped here.
+    replaced = jnp.triu(slot[:, None] == slot[None, :], k=1).any(axis=1)
+    slot = jnp.where(replaced, count, slot)
+    kept = jax.tree.map(lambda old, new: old.at[slot].set(new, mode="drop"), reservoir.kept, states)
+    return _Reservoir(kept, place[-1])
+
+
+@partial(jax.jit, static_argnames=("simulator", "count", "environments", "episodes"))
+def _visited_states(
+    simulator: CompiledSimulator, act: Act, key: Key, count: int, environments: int, episodes: int
+) -> tuple[WorldState, Array]:
+    def one_step(walk: _Walk) -> _Walk:
+        key, states, observation, alive, reservoir = walk
+        key, offer_key, step_key = jax.random.split(key, 3)
+        reservoir = _offer(reservoir, offer_key, states, alive)
+        _, step = simulator.step(act, *_split(step_key, environments), states, observation)
+        return key, step.state, step.observation, alive & ~step.done, reservoir
+
+    def one_episode(reservoir: _Reservoir, key: Key) -> tuple[_Reservoir, None]:
+        reset_key, walk_key = jax.random.split(key)
+        begun = simulator.begin(Batch(environments, 1), reset_key)
+        walk = (walk_key, begun.state, begun.observation, jnp.ones(environments, bool), reservoir)
+        return jax.lax.while_loop(lambda walk: walk[3].any(), one_step, walk)[-1], None
+
+    walk_key, again_key, order_key = jax.random.split(key, 3)
+    shapes = jax.eval_shape(lambda: simulator.begin(Batch(count, 1), key).state)
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    reservoir = _Reservoir(empty, jnp.zeros((), jnp.int32))
+    reservoir, _ = jax.lax.scan(one_episode, reservoir, jax.random.split(walk_key, episodes))
+    again = jax.random.randint(again_key, (count,), 0, reservoir.seen)
+    position = jnp.arange(count, dtype=jnp.int32)
+    position = jax.random.permutation(order_key, jnp.where(position < reservoir.seen[None], position, again))
+    states = jax.tree.map(lambda leaf: leaf[position], reservoir.kept)
+    return states, jax.vmap(simulator.world.observation)(states.physics)
