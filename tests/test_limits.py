@@ -23,7 +23,8 @@ from evarl.evaluation.controlled import controlled_estimates
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import PRESETS, preset
 from evarl.ope.configuration import LogSettings
-from evarl.sizes import check_fit, check_log, check_pretraining, check_training
+from evarl.runs.limits import check_log, check_pretraining, check_training
+from evarl.sizes import check_fit
 from evarl.stats.bootstrap import bootstrap_distribution
 from evarl.storage.tensors import load_arrays, save_tree
 from evarl.studies.scales import SCALES

@@ -69,7 +69,7 @@ def test_an_occupied_directory_is_refused(tmp_path, capsys):
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
     capsys.readouterr()
     assert call(["train", "navigation", *TINY, "--out", str(out)]) == 2
-    assert "already holds a run; choose another directory, or go on with --resume" in capsys.readouterr().err
+    assert "already holds a run; choose another directory, or resume it with --resume" in capsys.readouterr().err
     assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
     other = tmp_path / "other"
     other.mkdir()

@@ -103,5 +103,5 @@ def test_a_file_of_many_arrays_or_many_words_is_refused(tmp_path):
     save_tree(tmp_path / "arrays", {str(i): np.zeros(0) for i in range(10_001)}, {})
     save_tree(tmp_path / "words", {}, {str(i): "word" for i in range(1000)})
     for name in ("arrays", "words"):
-        with pytest.raises(FileError, match="it holds more than any file of this kind"):
+        with pytest.raises(FileError, match="it holds more arrays or text than any file"):
             load_arrays(tmp_path / name)
