@@ -39,7 +39,7 @@ ODD = {
     "directory": (Path.mkdir, "is not a regular file"),
     "device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
     "terminal": (lambda path: path.symlink_to("/dev/ptmx"), "is not a regular file"),
-    "sparse": (_sparse, f"is longer than {GIB} bytes, which no file of this kind is"),
+    "sparse": (_sparse, f"is longer than {GIB} bytes, the maximum for this kind of file"),
     "dangling link": (lambda path: path.symlink_to("nowhere"), "no such file"),
     "link to itself": (lambda path: path.symlink_to(path.name), "cannot be read (Too many levels of symbolic links"),
     "nothing": (lambda path: None, "no such file"),
