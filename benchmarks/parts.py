@@ -11,13 +11,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from evarl.agents.improve import improve
+from evarl.learning.examiner import Examiner
 from jax import Array
 
 from benchmarks.programs import Program, learner_for
 from benchmarks.specs import Spec
 from evarl.agents.actor_critic import PolicyState
-from evarl.agents.improve import improve
-from evarl.learning.examiner import Examiner
 from evarl.learning.learner import Learner
 
 One = Callable[[Any, Any, Array], Any]

@@ -13,8 +13,8 @@ from evarl.agents.distributions import action_size, world_action
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, CompiledEngine, planned_bytes
 from evarl.learning.learner import Learner, make_learner
-from evarl.runs.assessments import build_assessment
 from evarl.runs.groups import engines
+from evarl.runs.inputs import new_assessment
 from evarl.simulation import Batch
 from evarl.simulation.compiled import CompiledSimulator, WorldStates
 from evarl.worlds.registry import make_world
@@ -36,7 +36,7 @@ class Program(NamedTuple):
 
 def learner_for(config: TrainConfig) -> Learner:
     """The learner of a run, assessment included if it needs one."""
-    assessment = None if config.evaluator_mode == "none" else build_assessment(config, lambda text: None)
+    assessment = None if config.evaluator_mode == "none" else new_assessment(config, lambda text: None)
     return make_learner(config, assessment)
 
 

@@ -23,7 +23,8 @@ from evarl.evaluation.controlled import controlled_estimates
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import PRESETS, preset
 from evarl.ope.configuration import LogSettings
-from evarl.sizes import check_fit, check_log, check_pretraining, check_training
+from evarl.runs.limits import check_log, check_pretraining, check_training
+from evarl.sizes import check_fit
 from evarl.stats.bootstrap import bootstrap_distribution
 from evarl.storage.tensors import load_arrays, save_tree
 from evarl.studies.scales import SCALES
@@ -130,14 +131,14 @@ def test_the_estimate_of_a_batch_is_what_is_allocated(monkeypatch):
 @pytest.mark.parametrize("name", numbers_of(LogSettings))
 def test_every_number_of_an_estimate_from_a_log_is_checked(name, four_gib):
     kind = numbers_of(LogSettings)[name]
-    harmless = {"updates", "draw", "fqe.target_interval", "fqe.learning_rate", "fqe.tolerance", "clip"}
+    harmless = {"updates", "random_seed", "fqe.target_interval", "fqe.learning_rate", "fqe.tolerance", "clip"}
     if name in ("range", "confidence"):
         return  # a pair, and what `estimate` checks: see below
     for value in WHOLE if kind == "int" else REAL:
         settings = with_settings(LogSettings(), {name: (value,) if name.endswith("hidden_sizes") else value})
         allowed = value is None and optional(LogSettings(), name)
         allowed |= value == 10**9 and name in harmless
-        allowed |= value in (0, -5) and value is not True and name in ("draw", "clip")
+        allowed |= value in (0, -5) and value is not True and name in ("random_seed", "clip")
         allowed |= value == 0 and value is not True and name in ("fqe_refits", "fqe.held_out")
         memory = 4.0 * settings.resamples * 1000 if isinstance(settings.resamples, int) else 0.0
         said = refusal(
@@ -151,7 +152,7 @@ def test_every_number_of_an_estimate_from_a_log_is_checked(name, four_gib):
 
 @pytest.mark.parametrize("end", [math.inf, math.nan])
 def test_a_range_of_returns_is_finite(end):
-    with pytest.raises(InputError, match=r"range: .* is not allowed; want a (finite )?number"):
+    with pytest.raises(InputError, match=r"range: .* is not allowed; must be a (finite )?number"):
         dataclasses.replace(LogSettings(), range=(0.0, end)).validate()
 
 

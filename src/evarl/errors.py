@@ -1,13 +1,13 @@
-"""The errors a user is meant to read: one line that says what is wrong, with what value, and what to do."""
+"""Exceptions for users: one line that says which value is wrong, and what is allowed."""
 
 import difflib
 from collections.abc import Iterable
 
 
 def plain_text(text: str) -> str:
-    r"""Text from elsewhere as one line that cannot steer a terminal: what is not printable becomes its escape.
+    r"""Text with every character that is not printable replaced by its escape, safe to print on a terminal.
 
-    Names, paths and what libraries say may hold line breaks, escape sequences, or marks that turn the direction of reading.
+    Names, paths and messages of libraries may hold line breaks, escape sequences or marks that change the direction of text.
 
     >>> print(plain_text("run\x1b[2J\u202e\n"), plain_text("β ≥ 0,05"))
     run\x1b[2J\u202e\n β ≥ 0,05
@@ -16,14 +16,14 @@ def plain_text(text: str) -> str:
 
 
 class EvarlError(Exception):
-    """Base of every error this package raises on purpose; the command line prints it on one line and exits with 2, or 1."""
+    """Base class of the errors that this package raises; the command line prints them on one line and exits with 2 or 1."""
 
     def __init__(self, message: str) -> None:
         super().__init__(plain_text(message))
 
 
 class InputError(EvarlError, ValueError):
-    """A setting, a name or an argument that cannot be used."""
+    """A setting, name or argument that is not allowed."""
 
 
 class FileError(EvarlError):
@@ -31,19 +31,19 @@ class FileError(EvarlError):
 
 
 class FaultError(EvarlError):
-    """Work that was begun and could not be finished; the command line exits with 1."""
+    """Work that was started and could not be finished; the command line exits with 1."""
 
 
 class DivergedError(FaultError):
-    """Training produced a value that is not finite."""
+    """Training produced NaN or infinity."""
 
 
 class WorldError(FaultError):
-    """A world on the host raised an exception, or returned what it must not."""
+    """A world on the host raised an exception or returned a wrong value."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """An error for a misspelt name that suggests the nearest right one.
+    """An InputError for an unknown name, which suggests the nearest known one.
 
     >>> str(unknown_name("world", "navigaton", ["navigation", "tabular/chain"]))
     "world: unknown 'navigaton'; did you mean 'navigation'? Known: navigation, tabular/chain"

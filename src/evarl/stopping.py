@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM, without a traceback.
+"""Handling of Ctrl-C and SIGTERM without a traceback.
 
-A command ends at once where nothing has to be put in order, as while modules are imported: C code that an exception comes
-through there prints it. Where there is something to save or to stop, the first signal is obeyed in good order, those right
-after it change nothing, and a later one ends the process: who presses Ctrl-C twice loses nothing, who insists gets out.
+A command ends immediately where nothing has to be saved, for example while modules are imported. Where there is something
+to save or to stop, the first signal starts that, signals in the next few seconds are ignored, and a later one ends the
+process. So pressing Ctrl-C twice loses nothing, and pressing it again later always works.
 """
 
 import contextlib
@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 PATIENCE = 5.0
-"""Seconds during which signals after the first are ignored."""
+"""Seconds after the first signal during which others are ignored."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INSISTED = "stopped at once; what was saved before is kept"
+"""Message when the process ends before it could save."""
 
 
 class Stopped(KeyboardInterrupt):
-    """Asked to stop by a signal; what has been saved is in the message."""
+    """A signal asked to stop; the message says what was saved."""
 
     def __init__(self, message: str = "stopped", number: int = signal.SIGINT):
         super().__init__(message)
@@ -35,19 +36,20 @@ class Stopped(KeyboardInterrupt):
 
 
 class _Asked:
-    """The first signal of this process: its number, and when it came."""
+    """The first signal that came: its number and time."""
 
     number: int | None = None
     when = 0.0
 
     def note(self, number: int) -> bool:
-        """Whether it is the first."""
+        """Record a signal; True if it is the first."""
         if self.number is not None:
             return False
         self.number, self.when = number, time.monotonic()
         return True
 
     def patient(self) -> bool:
+        """Whether the first signal came within the last PATIENCE seconds."""
         return time.monotonic() - self.when < PATIENCE
 
 
@@ -55,7 +57,7 @@ _asked = _Asked()
 
 
 def catch() -> None:
-    """For a command: end at the first signal."""
+    """Make this process end at the first signal; called by the command line."""
     for number in SIGNALS:
         signal.signal(number, _end)
     sys.unraisablehook = _unraisable
@@ -66,7 +68,7 @@ def catch() -> None:
 
 
 def _watch(reading: int) -> None:
-    """End the process where Python cannot handle signals, as inside of a compiled program that takes for ever."""
+    """End the process where Python cannot handle signals, for example in a compiled program that does not return."""
     seen = _Asked()
     while True:
         number = os.read(reading, 1)[0]
@@ -74,28 +76,28 @@ def _watch(reading: int) -> None:
             continue
         at_once = signal.getsignal(number) is _end
         if at_once or not (seen.note(number) or seen.patient()):
-            time.sleep(1.0)  # Python's own handler is nearly always quicker
+            time.sleep(1.0)  # Python's own handler is usually quicker
             _at_once(number, "stopped" if at_once else INSISTED)
 
 
 @contextmanager
 def orderly() -> Iterator[None]:
-    """In a command, raise `Stopped` at the first signal, for what must be put in order."""
+    """Within a command, raise `Stopped` at the first signal instead of ending the process."""
     caught = signal.getsignal(signal.SIGINT) is _end
     for number in SIGNALS if caught else ():
         signal.signal(number, _raise)
-    yield  # after an exception all is as before: what unwinds must not be cut short
+    yield  # not in `finally`: after an exception, cleaning up must not be cut short
     for number in SIGNALS if caught else ():
         signal.signal(number, _end)
 
 
 def asked() -> Stopped | None:
-    """What `orderly` has raised, if it was swallowed or turned into something else on the way."""
+    """The exception that `orderly` has raised, if it was swallowed or replaced by another; None without a signal."""
     return None if _asked.number is None else Stopped(number=_asked.number)
 
 
 def leave(code: int) -> NoReturn:
-    """Exit; a signal on the way out, when Python is being taken down, no longer changes the exit code."""
+    """Exit with a code that signals during Python's shutdown no longer change."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     sys.exit(code)
@@ -103,7 +105,7 @@ def leave(code: int) -> NoReturn:
 
 @contextmanager
 def postponed() -> Iterator[Callable[[], Stopped | None]]:
-    """Let a signal wait; yields a function that tells whether there was one. In other threads there is none."""
+    """Hold back signals; yields a function that returns the first one, or None (always None outside of the main thread)."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
@@ -129,7 +131,7 @@ def postponed() -> Iterator[Callable[[], Stopped | None]]:
 
 def _end(number: int, frame: Any) -> None:
     if _asked.note(number) or not _asked.patient():
-        with contextlib.suppress(RuntimeError, OSError):  # in the middle of printing, to somebody who has left
+        with contextlib.suppress(RuntimeError, OSError):  # while printing, or to a closed pipe
             sys.stdout.flush()
         _at_once(number, "stopped")
 
@@ -142,13 +144,14 @@ def _raise(number: int, frame: Any) -> None:
 
 
 def _unraisable(arguments: Any) -> None:
-    """Where Python cannot raise, as in the clean-up of an object, it would print a traceback and go on."""
+    """End the process for a signal in a finaliser, where Python prints a traceback and continues."""
     if isinstance(arguments.exc_value, KeyboardInterrupt):
         _at_once(_asked.number or signal.SIGINT)
     sys.__unraisablehook__(arguments)
 
 
 def _at_once(number: int, message: str = INSISTED) -> NoReturn:
+    """Print a line and end the process without any clean-up."""
     shown = "\033[?25h" if os.isatty(2) else ""  # a progress bar hides the cursor
     os.write(2, f"{shown}evarl: {message}\n".encode())
     os._exit(128 + number)

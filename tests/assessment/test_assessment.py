@@ -39,9 +39,9 @@ def returns(assessment, act, deployment, replicates=1, seed=0):
 
 @pytest.mark.parametrize("horizon", [0, -3])
 def test_a_horizon_of_nothing_is_refused(horizon):
-    with pytest.raises(InputError, match=f"assessment.horizon: {horizon} is not allowed; want at least 1"):
+    with pytest.raises(InputError, match=f"assessment.horizon: {horizon} is not allowed; must be at least 1"):
         Assessment(open_field(), CORNERS, horizon)
-    with pytest.raises(InputError, match=f"assessment.horizon: {horizon} is not allowed; want at least 1"):
+    with pytest.raises(InputError, match=f"assessment.horizon: {horizon} is not allowed; must be at least 1"):
         Assessment(make_world("gymnasium/CartPole-v1"), (1,), horizon)
 
 

@@ -374,7 +374,7 @@ def test_a_policy_that_is_not_finite_is_refused_before_a_test_is_registered(run,
     tree, about = load_arrays(file)
     save_tree(file, {name: array * np.float32(np.nan) for name, array in tree.items()}, about)
     assert call(["certify", str(run), "--rollouts", "20"]) == 2
-    assert "want finite numbers" in capsys.readouterr().err
+    assert "must be finite numbers" in capsys.readouterr().err
     shutil.copy(run / "policy" / "seed-1.safetensors", file)
     assert call(["certify", str(run), "--rollouts", "20"]) == 2
     assert "is the policy of seed 1" in capsys.readouterr().err

@@ -242,7 +242,7 @@ def test_an_evaluator_that_predicts_nan_certifies_nothing_and_verifies_nothing(r
     files = dict(episode.certificate.protocol.files)
     files["evaluator/seed-0.safetensors"] = hashes.of_file(odd.path / "evaluator/seed-0.safetensors")
     path = forge(odd.path, episode.certificate, protocol=changed(episode.certificate.protocol, files=files))
-    assert "want finite numbers" in assert_refused(path, capsys, "protocol")
+    assert "must be finite numbers" in assert_refused(path, capsys, "protocol")
 
 
 def test_certify_asked_again_verifies_what_it_finds(run, issued, capsys):

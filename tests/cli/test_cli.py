@@ -69,7 +69,7 @@ def test_an_occupied_directory_is_refused(tmp_path, capsys):
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
     capsys.readouterr()
     assert call(["train", "navigation", *TINY, "--out", str(out)]) == 2
-    assert "already holds a run; choose another directory, or go on with --resume" in capsys.readouterr().err
+    assert "already holds a run; choose another directory, or resume it with --resume" in capsys.readouterr().err
     assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
     other = tmp_path / "other"
     other.mkdir()
@@ -87,14 +87,14 @@ def test_an_occupied_directory_is_refused(tmp_path, capsys):
         (["train", "navigation", "--world", "gymnax/Asterix-MiniAtar"], "did you mean 'gymnax/Asterix-MinAtar'?"),
         (["train", "navigation", "--world", "brax/halfchetah"], "did you mean 'brax/halfcheetah'?"),
         (["train", "navigation", "--world", "gymnasium/CartPole-v9"], "did you mean 'gymnasium/CartPole-v1'?"),
-        (["train", "navigation", "--world", "gymnasium/Blackjack-v1", "--horizon", "9"], "must be Box or Discrete"),
-        (["train", "navigation", "--seeds", "0"], "seeds: 0 is not allowed; want at least 1"),
+        (["train", "navigation", "--world", "gymnasium/Blackjack-v1", "--horizon", "9"], "want Box or Discrete"),
+        (["train", "navigation", "--seeds", "0"], "seeds: 0 is not allowed; must be at least 1"),
         (["train", "navigation", "--seeds", "two"], "--seeds"),
         (["train", "navigation", "--updates", "-5"], "updates: -5 is not allowed"),
         (["train", "navigation", "--environments", "0"], "environments: 0 is not allowed"),
         (["train", "navigation", "--steps", "0"], "steps: 0 is not allowed"),
         (["train", "navigation", "--horizon", "0"], "horizon: 0 is not allowed"),
-        (["train", "navigation", "--discount", "1.5"], "discount: 1.5 is not allowed; want a number from 0 to 1"),
+        (["train", "navigation", "--discount", "1.5"], "discount: 1.5 is not allowed; must be a number from 0 to 1"),
         (
             ["train", "navigation", "--seed", "2147483647", "--seeds", "2"],
             "seeds 2147483647 to 2147483648 are not allowed",

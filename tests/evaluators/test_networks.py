@@ -224,9 +224,9 @@ def test_factored_costs_at_most_a_fifth_of_paired(gradient):
     ("config", "message"),
     [
         (NetworkConfig(heads=3), "evaluator.network.heads: 3 does not divide the width 32"),
-        (NetworkConfig(width=0), "evaluator.network.width: 0 is not allowed; want at least 1"),
-        (NetworkConfig(heads=0), "evaluator.network.heads: 0 is not allowed; want at least 1"),
-        (NetworkConfig(layers=-1), "evaluator.network.layers: -1 is not allowed; want at least 1"),
+        (NetworkConfig(width=0), "evaluator.network.width: 0 is not allowed; must be at least 1"),
+        (NetworkConfig(heads=0), "evaluator.network.heads: 0 is not allowed; must be at least 1"),
+        (NetworkConfig(layers=-1), "evaluator.network.layers: -1 is not allowed; must be at least 1"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(config, message):

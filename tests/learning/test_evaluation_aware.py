@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from evarl.simulation.collect import collect
 
 import evarl
 from evarl import AgentConfig, PPOConfig, TrainConfig
@@ -17,7 +18,6 @@ from evarl.errors import FileError, InputError
 from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
 from evarl.learning.evaluability import fit, gather_evidence, remember, weigh_policy
 from evarl.learning.learner import make_learner
-from evarl.simulation.collect import collect
 from evarl.worlds.registry import make_world
 from tests.runs.test_resume import assert_kills_change_nothing
 from tests.runs.test_runs import RESULTS
@@ -212,11 +212,11 @@ AWARE = ["navigation", "--beta", "0.1"]
     ("arguments", "message"),
     [
         (["minatar", "--beta", "0.1", "--assessment.scenarios", "0"], "assessment.scenarios: 0 is not allowed"),
-        ([*AWARE, "--assessment.horizon", "0"], "assessment.horizon: 0 is not allowed; want at least 1"),
-        ([*AWARE, "--assessment.replicates", "0"], "assessment.replicates: 0 is not allowed; want at least 1"),
-        (["navigation", "--beta", "-1"], "beta: -1.0 is not allowed; want a number from 0 on"),
-        (["navigation", "--beta", "nan"], "beta: nan is not allowed; want a number from 0 on"),
-        ([*AWARE, "--max-shift", "0"], "max-shift: 0.0 is not allowed; want a number above 0"),
+        ([*AWARE, "--assessment.horizon", "0"], "assessment.horizon: 0 is not allowed; must be at least 1"),
+        ([*AWARE, "--assessment.replicates", "0"], "assessment.replicates: 0 is not allowed; must be at least 1"),
+        (["navigation", "--beta", "-1"], "beta: -1.0 is not allowed; must be a number of at least 0"),
+        (["navigation", "--beta", "nan"], "beta: nan is not allowed; must be a number of at least 0"),
+        ([*AWARE, "--max-shift", "0"], "max-shift: 0.0 is not allowed; must be a number above 0"),
         (
             [*AWARE, "--assessment.start-states", "0.1"],
             "assessment.start-states: a state of navigation/open-field has 2 numbers, got [(0.1,)]",
@@ -249,11 +249,11 @@ AWARE = ["navigation", "--beta", "0.1"]
             ["navigation", "--beta-variance", "0.1", "--rollouts-per-start", "1"],
             "rollouts-per-start: 1 of 8 environments cannot serve beta-variance; want 2 or more",
         ),
-        (["navigation", "--rollouts-per-start", "0"], "rollouts-per-start: 0 is not allowed; want at least 1"),
+        (["navigation", "--rollouts-per-start", "0"], "rollouts-per-start: 0 is not allowed; must be at least 1"),
         (["navigation", "--evaluator-mode", "frozen"], "evaluator.file: None does not go with evaluator-mode frozen"),
         ([*AWARE, "--evaluator-mode", "none"], "evaluator-mode: none does not go with beta 0.1"),
         ([*AWARE, "--evaluator.network.heads", "3"], "evaluator.network.heads: 3 does not divide the width 32"),
-        ([*AWARE, "--evaluator.batch-size", "0"], "evaluator.batch-size: 0 is not allowed; want at least 1"),
+        ([*AWARE, "--evaluator.batch-size", "0"], "evaluator.batch-size: 0 is not allowed; must be at least 1"),
         (
             ["navigation", "--evaluator-mode", "frozen", "--evaluator.file", "nothing.safetensors"],
             "nothing.safetensors: no such file",

@@ -20,7 +20,7 @@ UNFITTED = (
     "or lower --evaluator.warmup"
 )
 CONSTANT = (
-    "the assessment returned 1.000 in each of {} updates (seed 0), so it cannot tell policies apart; give it a longer "
+    "the assessment return was 1.000 in each of {} updates (seed 0), so it does not distinguish policies; use a longer "
     "--assessment.horizon, or other start states"
 )
 

@@ -142,7 +142,7 @@ def test_a_policy_that_is_not_finite_is_refused_by_all(run, command, value, tmp_
     assert f"{file}: actor/" in line
     assert f"is {value} in 1 of " in line
     assert call(["assess", str(run.path), "--policy", str(file)]) == 2
-    assert "want finite numbers" in capsys.readouterr().err
+    assert "must be finite numbers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["assess", "evaluate"])
@@ -171,7 +171,7 @@ def test_the_policy_of_another_seed_or_run_is_noticed(run, unfitted, command, tm
         line = refused(capsys, command, changed.path)
         theirs, seed = (run.config, 1) if number == 0 else (unfitted.config, 0)
         assert f"{file}: is the policy of seed {seed} of a run with the configuration {theirs.hash()}" in line
-        assert f"want seed 0 of {run.config.hash()}" in line
+        assert f"must be of seed 0 of {run.config.hash()}" in line
 
 
 @pytest.mark.parametrize("command", ["assess", "evaluate"])
@@ -190,15 +190,16 @@ def test_the_evaluator_of_another_seed_or_run_is_noticed(run, unfitted, command,
         assert f"{file}: is the evaluator of seed {seed} of a run with the configuration {theirs.hash()}" in line
 
 
-def test_evaluators_of_earlier_versions_do_not_say_whose_they_are(run, tmp_path):
+def test_a_file_that_does_not_say_whose_it_is_is_refused(run, tmp_path):
     old = copied(run, tmp_path / "old")
-    file = old.path / "evaluator" / "seed-0.safetensors"
-    arrays, about = load_arrays(file)
-    save_tree(file, arrays, {name: said for name, said in about.items() if name not in ("seed", "hash")})
-    assert old.fitted_evaluator(0).state.steps() == run.fitted_evaluator(0).state.steps()
-    policy = old.path / "policy" / "seed-0.safetensors"
-    shutil.copy(file, policy)
-    with pytest.raises(FileError, match="is of kind evaluator; want the policy of seed 0"):
+    for kind, load in (("evaluator", old.evaluator_state), ("policy", old.policy_state)):
+        file = old.path / kind / "seed-0.safetensors"
+        arrays, about = load_arrays(file)
+        save_tree(file, arrays, {name: said for name, said in about.items() if name not in ("seed", "hash")})
+        with pytest.raises(FileError, match=f"is the {kind} of seed unknown of a run with the configuration unknown"):
+            load(0)
+    shutil.copy(run.path / "evaluator" / "seed-0.safetensors", old.path / "policy" / "seed-0.safetensors")
+    with pytest.raises(FileError, match="is of kind evaluator; must be the policy of seed 0"):
         old.policy_state(0)
 
 

@@ -133,7 +133,7 @@ def test_a_second_process_in_the_same_directory_is_refused(small, tmp_path):
         raise AssertionError("the lock did not hold")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 99}', '{"format": 1, "seed_groups": 3}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"layout": 2}', '{"layout": 2, "seed_groups": 3}'])
 def test_a_damaged_configuration_is_one_clear_error(small, tmp_path, text):
     run = evarl.train(small, out=tmp_path / "run", quiet=True)
     (run.path / "config.json").write_text(text)

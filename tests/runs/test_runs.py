@@ -109,5 +109,5 @@ def test_an_unfinished_run_says_so(small, tmp_path):
     (run.path / "summary.json").unlink()
     with pytest.raises(FileError, match="finish the run with --resume"):
         evarl.Run.load(run.path).policy_state(1)
-    with pytest.raises(FileError, match="has not come to its end"):
+    with pytest.raises(FileError, match="is not finished"):
         evarl.Run.load(run.path).summary  # noqa: B018

@@ -92,7 +92,7 @@ def test_students_interval_covers_normal_scores_as_it_says():
         (lambda: bootstrap_interval({"a": [1.0]}, np.mean), "scores['a']: has length 1; want at least 2 runs"),
         (
             lambda: bootstrap_interval([1.0, 2.0], np.mean, resamples=0),
-            "resamples: 0 is not allowed; want at least 1",
+            "resamples: 0 is not allowed; must be at least 1",
         ),
         (lambda: bootstrap_interval([1.0, 2.0], np.mean, seed=-1), "seed: -1 is not allowed; want at least 0"),
         (

@@ -39,7 +39,7 @@ ODD = {
     "directory": (Path.mkdir, "is not a regular file"),
     "device": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
     "terminal": (lambda path: path.symlink_to("/dev/ptmx"), "is not a regular file"),
-    "sparse": (_sparse, f"is longer than {GIB} bytes, which no file of this kind is"),
+    "sparse": (_sparse, f"is longer than {GIB} bytes, the maximum for this kind of file"),
     "dangling link": (lambda path: path.symlink_to("nowhere"), "no such file"),
     "link to itself": (lambda path: path.symlink_to(path.name), "cannot be read (Too many levels of symbolic links"),
     "nothing": (lambda path: None, "no such file"),
@@ -103,5 +103,5 @@ def test_a_file_of_many_arrays_or_many_words_is_refused(tmp_path):
     save_tree(tmp_path / "arrays", {str(i): np.zeros(0) for i in range(10_001)}, {})
     save_tree(tmp_path / "words", {}, {str(i): "word" for i in range(1000)})
     for name in ("arrays", "words"):
-        with pytest.raises(FileError, match="it holds more than any file of this kind"):
+        with pytest.raises(FileError, match="it holds more arrays or text than any file"):
             load_arrays(tmp_path / name)

@@ -1,4 +1,4 @@
-"""`evarl pretrain RUN`: fit an evaluator to all policies of a run, to be held fixed in another."""
+"""`evarl pretrain RUN`: fit an evaluator to all policies of a run, to be used frozen in another run."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from evarl.errors import plain_text
 
 @dataclass(frozen=True)
 class Pretrain(OpensRuns):
-    """Train a run again, to the last bit, and fit an evaluator to the policies met on the way.
+    """Train a run again, bit for bit, and fit an evaluator to its policies.
 
     The file is for `evarl train … --evaluator-mode frozen --evaluator.file FILE --assessment.file FILE-assessment…`.
     """
@@ -20,7 +20,7 @@ class Pretrain(OpensRuns):
     out: str | None = None
     """File for the evaluator; by default pretrained.safetensors in the run directory."""
     policies: int = 100
-    """How many of the run's policies to use, at equal distances."""
+    """Number of policies of the run to use, at equal distances."""
     transitions: int = 512
     """States kept of each policy."""
     steps: int = 5000
@@ -28,7 +28,7 @@ class Pretrain(OpensRuns):
 
 
 def run(arguments: list[str]) -> None:
-    """Parse the arguments, fit, and say where the file is."""
+    """Parse the arguments, fit the evaluator, and print its path."""
     command = parse(Pretrain, arguments, "evarl pretrain", Pretrain())
 
     from evarl.runs.pretrain import pretrain  # imports JAX

@@ -20,23 +20,23 @@ class Train(OpensRuns):
     out: str | None = None
     """Run directory; by default a new one under runs/, named after the world and the configuration."""
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Go on with the run in --out where it stopped, or start it if there is none."""
+    """Continue the run in --out from its newest checkpoint, or start it if there is none."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
     quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Show no progress."""
+    """Print no progress."""
     checkpoint_seconds: float = 30.0
     """Time between two checkpoints."""
     memory_gib: float | None = None
-    """Memory the run may plan for; by default most of what is free. Seeds are split into groups that fit."""
+    """Memory that the run may use; by default most of what is free. Seeds are split into groups that fit."""
     seeds_per_program: int | None = None
-    """Seeds that are vectorised together at the most; by default as many as fit into memory."""
+    """Greatest number of seeds that are vectorised together; by default as many as fit into memory."""
     log_megabytes: float = 0.0
     """Disk space for a log of deployment trajectories, for `evarl ope`: the last updates, as many as fit."""
 
 
 def run(arguments: list[str]) -> None:
-    """Parse the arguments, train, and say where the results are."""
+    """Parse the arguments, train, and print the results."""
     if not arguments or arguments[0] in ("-h", "--help"):
         for name, build in PRESETS.items():
             print(f"  {name:<12} {build.__doc__}")

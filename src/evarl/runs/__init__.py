@@ -1,1 +1,1 @@
-"""What is kept."""
+"""Training with everything kept in a run directory: configuration, checkpoints, metrics, logs, policies."""

@@ -1,4 +1,4 @@
-"""What makes the results of a run mean less than they seem to, told from its configuration and its metrics."""
+"""Warnings about the results of a run, from its configuration and its metrics."""
 
 import numpy as np
 import pyarrow as pa
@@ -7,11 +7,11 @@ from evarl.learning.configuration import TrainConfig
 from evarl.runs.checks import within_warmup
 
 ENOUGH = 20
-"""Updates after which an assessment that never varied is told of before the run ends."""
+"""Updates after which an assessment return that never varied is reported before the run ends."""
 
 
 def cautions(config: TrainConfig, metrics: pa.Table | None = None) -> dict[str, str]:
-    """One line for each kind of trouble that the configuration foretells, or that the metrics so far show."""
+    """Warnings by kind, one line each: those from the configuration, and those from the metrics so far."""
     found = {}
     if (reason := within_warmup(config)) is not None:
         found["not fitted"] = f"the evaluator is not fitted in this run, and β has no effect: {reason}"
@@ -23,16 +23,16 @@ def cautions(config: TrainConfig, metrics: pa.Table | None = None) -> dict[str, 
     if constant:
         same = returns[seed == constant[0]]
         found["constant assessment"] = (
-            f"the assessment returned {same[0]:.3f} in each of {len(same)} updates (seed {', '.join(map(str, constant))}), so it "
-            "cannot tell policies apart; give it a longer --assessment.horizon, or other start states"
+            f"the assessment return was {same[0]:.3f} in each of {len(same)} updates (seed {', '.join(map(str, constant))}), so "
+            "it does not distinguish policies; use a longer --assessment.horizon, or other start states"
         )
     if "weights_bounded" in metrics.column_names:
         bounded = np.unique(update[metrics["weights_bounded"].to_numpy(zero_copy_only=False) > 0])
         if bounded.size:
             found["bounded weights"] = (
                 f"the assessment's weights in the policy gradient exceeded their bound, --max-shift {config.max_shift:g}, in "
-                f"{bounded.size} of {int(update.max()) + 1} updates: the evaluator reads more into the assessment than there "
-                "is; lower --beta, or give the assessment a longer --assessment.horizon"
+                f"{bounded.size} of {int(update.max()) + 1} updates: the evaluator is too sensitive to the assessment; lower "
+                "--beta, or use a longer --assessment.horizon"
             )
     return found
 

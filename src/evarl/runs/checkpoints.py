@@ -1,4 +1,4 @@
-"""Checkpoints of one group of seeds: the newest few are kept, and a damaged one gives way to the one before it."""
+"""Checkpoints of a group of seeds: the newest few are kept, and a damaged one is replaced by the one before it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,23 +9,24 @@ from evarl.storage.files import delete
 from evarl.storage.tensors import load_tree, save_tree
 
 KEPT = 3
+"""Number of checkpoints that are kept."""
 
 
 def save_checkpoint(folder: Path, update: int, state: Any) -> None:
-    """Write the state after `update` updates, then drop the oldest checkpoints."""
+    """Write the state after `update` updates, then delete the oldest checkpoints."""
     save_tree(_path(folder, update), state, {"kind": "checkpoint", "update": str(update)})
     for path in sorted(folder.glob("update-*.safetensors"))[:-KEPT]:
         delete(path)
 
 
 def load_newest(folder: Path, template: Any, warn: Callable[[str], None]) -> tuple[int, Any] | None:
-    """The newest checkpoint that is whole, and its update; None when there is none. Damaged ones are reported."""
+    """The update and the state of the newest undamaged checkpoint, or None; `warn` is called for each damaged one."""
     for path in sorted(folder.glob("update-*.safetensors"), reverse=True):
         try:
             state, about = load_tree(path, template)
             update = about.get("update", "")
             if about.get("kind") != "checkpoint" or not update.isdecimal() or _path(folder, int(update)) != path:
-                raise FileError(f"{path}: is not the checkpoint its name says")
+                raise FileError(f"{path}: is not the checkpoint that its name says")
             return int(update), state
         except FileError as error:
             warn(f"{error}; falling back to the checkpoint before it")

@@ -1,14 +1,14 @@
-"""The run directory: what is kept of a run, and where.
+"""The run directory.
 
-config.json                           configuration, seeds, versions, commit
-assessment.safetensors                the driver's test (evaluation-aware runs)
+config.json                           layout, configuration, groups of seeds, versions, commit
+assessment.safetensors                the assessment (evaluation-aware runs)
 metrics.parquet                       one row per update and seed
 tensorboard/                          the same averaged over seeds, as TensorBoard events
 checkpoints/seeds-0-3/update-*.…      the newest states of each group of seeds
 policy/seed-0.safetensors             the final policy of each seed
 evaluator/seed-0.safetensors          its evaluator (evaluation-aware runs)
 log/seeds-0-3/updates-*.…             deployment trajectories of the last updates (on request)
-summary.json                          how the run ended
+summary.json                          returns, time and memory of the finished run
 """
 
 import datetime
@@ -28,14 +28,14 @@ from evarl.errors import FaultError, FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
 from evarl.storage.files import reason, refuse_links_out, write_bytes
+from evarl.storage.layout import FIRST, LAYOUT, check_layout
 from evarl.storage.modules import check_world
 from evarl.storage.plain import as_declared, read_json, seal, unseal
 
-FORMAT = 1
-KEPT = {"format", "created", "hash", "config", "seed_groups", "log_megabytes", "versions", "commit", "sha256"}
-"""What config.json holds."""
+FIELDS = {"layout", "created", "hash", "config", "seed_groups", "log_megabytes", "versions", "commit", "sha256"}
+"""Fields of config.json."""
 LEFT_OVER = re.compile(r"\.(metrics\.parquet|summary\.json|[\w-]+\.safetensors)\.[a-z0-9_]{8}")
-"""What a process was about to rename when it was killed (`evarl.storage.files`)."""
+"""Names of temporary files (`evarl.storage.files`) that a killed process has left."""
 GROUPED = ("checkpoints", "tensorboard", "log")
 """Folders with a folder for each group of seeds."""
 FOLDERS = (*GROUPED, "policy", "evaluator")
@@ -43,7 +43,7 @@ FILES = ("config.json", "metrics.parquet", "summary.json")
 
 
 class RunDirectory:
-    """Paths of a run, and its configuration."""
+    """The paths of a run, its configuration and its groups of seeds."""
 
     def __init__(self, path: Path, config: TrainConfig, groups: list[list[int]], about: dict[str, Any]):
         self.path = path
@@ -55,37 +55,37 @@ class RunDirectory:
         self.summary = path / "summary.json"
 
     def checkpoints(self, group: list[int]) -> Path:
-        """Where the checkpoints of a group of seeds are."""
+        """Folder of the checkpoints of a group of seeds."""
         return self.path / "checkpoints" / _label(group)
 
     def events(self, group: list[int]) -> Path:
-        """Where the TensorBoard events of a group of seeds are."""
+        """Folder of the TensorBoard events of a group of seeds."""
         return self.path / "tensorboard" / _label(group)
 
     def log(self, group: list[int]) -> Path:
-        """Where the log of deployment trajectories of a group of seeds is, if one was asked for."""
+        """Folder of the logged deployment trajectories of a group of seeds, on request."""
         return self.path / "log" / _label(group)
 
     @property
     def log_megabytes(self) -> float:
-        """Budget of the log."""
-        return float(self.about.get("log_megabytes", 0.0))
+        """Disk space for the log of each run."""
+        return float(self.about["log_megabytes"])
 
     def policy(self, seed: int) -> Path:
-        """Where the final policy of a seed is."""
+        """File of the final policy of a seed."""
         return self.path / "policy" / f"seed-{seed}.safetensors"
 
     def evaluator(self, seed: int) -> Path:
-        """Where the evaluator of a seed is, in evaluation-aware runs."""
+        """File of the evaluator of a seed, in evaluation-aware runs."""
         return self.path / "evaluator" / f"seed-{seed}.safetensors"
 
     def finished(self) -> bool:
-        """Whether the run came to its end."""
+        """Whether all updates of all seeds are done."""
         return os.path.lexists(self.summary)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second process from training in the same directory; the system lifts the lock when this one dies."""
+        """Lock the directory against other processes that train in it, and delete temporary files that were left there."""
         try:
             self._folder = folder = os.open(self.path, os.O_RDONLY)
         except OSError as error:
@@ -103,7 +103,7 @@ class RunDirectory:
             os.close(folder)
 
     def check_there(self) -> None:
-        """Refuse to go on if the directory that is locked is no longer where it was: what is written would be lost."""
+        """Raise FaultError if the locked directory was moved or deleted, since what is written would be lost."""
         assert self._folder is not None
         try:
             same = os.path.samestat(os.stat(self.path), os.fstat(self._folder)) and (self.path / "config.json").exists()
@@ -111,19 +111,19 @@ class RunDirectory:
             same = False
         if not same:
             raise FaultError(
-                f"out: {self.path} was deleted, renamed or replaced while the run was at work, so nothing more can be kept; "
-                "put it back and go on with --resume, or start again"
+                f"out: {self.path} was deleted, renamed or replaced during training, so nothing more can be saved; "
+                "put it back and resume with --resume, or start again"
             )
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        """Say how the run ended."""
+        """Write summary.json."""
         write_bytes(self.summary, _json(seal(summary)))
 
     def read_summary(self) -> dict[str, Any]:
-        """How the run ended."""
+        """The contents of summary.json."""
         if not self.finished():
-            raise FileError(f"{self.path}: the run has not come to its end; finish it with --resume")
-        return unseal(read_json(self.summary), str(self.summary), must="sha256" in self.about)
+            raise FileError(f"{self.path}: the run is not finished; finish it with --resume")
+        return unseal(read_json(self.summary), str(self.summary), must=True)
 
 
 def create(
@@ -133,10 +133,10 @@ def create(
     fill: Callable[[Path], None] = lambda path: None,
     log_megabytes: float = 0.0,
 ) -> RunDirectory:
-    """Make the directory with its configuration, and what `fill` adds, in one step, so that none is ever half-made."""
+    """Create the directory with config.json and what `fill` adds, in one step, so that it is never half-made."""
     check_free(path)
     about: dict[str, Any] = {
-        "format": FORMAT,
+        "layout": LAYOUT,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "hash": config.hash(),
         "config": config.to_dict(),
@@ -162,15 +162,15 @@ def create(
 
 
 def check_free(path: Path) -> None:
-    """Refuse a directory that holds a run or anything else."""
+    """Raise InputError if `path` holds a run or anything else."""
     if os.path.lexists(path / "config.json"):
-        raise InputError(f"out: {path} already holds a run; choose another directory, or go on with --resume")
+        raise InputError(f"out: {path} already holds a run; choose another directory, or resume it with --resume")
     if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"out: {path} is not an empty directory; choose another")
 
 
 def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Sequence[str] = ()) -> RunDirectory:
-    """Open a run directory; with `config`, refuse one that was made with another configuration.
+    """Open a run directory; with `config`, raise InputError if it was made with another configuration.
 
     A run may be from anywhere: links out of it are refused, and so are modules that neither `config` nor the user names.
     """
@@ -179,16 +179,13 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
         raise FileError(f"{path}: holds no run (there is no config.json)")
     refuse_links_out(path)
     _check_kinds(path)
-    about = read_json(file)
-    if not isinstance(about, dict) or about.get("format") != FORMAT or about.keys() - KEPT:
-        raise FileError(f"{file}: was not written by this version (format {FORMAT})")
-    unseal(about, str(file), must=False)
+    about = _read_config(path, file)
     kept = as_declared(TrainConfig, about.get("config"), f"{file}, config", lambda number: not math.isnan(number))
     if about.get("hash") != kept.hash():
         raise FileError(f"{file}: the configuration has been changed since the run was made (its hash does not fit)")
     groups = _groups(file, about.get("seed_groups"), kept)
-    if not as_declared(float, about.get("log_megabytes", 0.0), f"{file}, log_megabytes") >= 0:
-        raise FileError(f"{file}, log_megabytes: is {about['log_megabytes']}; want a number from 0 on")
+    if not as_declared(float, about.get("log_megabytes"), f"{file}, log_megabytes") >= 0:
+        raise FileError(f"{file}, log_megabytes: is {about['log_megabytes']}; must be at least 0")
     if config is not None and (found := differences(kept.to_dict(), config.to_dict())):
         raise InputError(f"resume: {path} was made with another configuration (there ≠ here): {'; '.join(found)}")
     try:
@@ -201,23 +198,37 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
     return RunDirectory(path, kept, groups, about)
 
 
+def _read_config(path: Path, file: Path) -> dict[str, Any]:
+    """The contents of config.json; FileError if it is damaged or of another layout."""
+    about = read_json(file)
+    if not isinstance(about, dict) or not ("layout" in about or "format" in about):
+        raise FileError(f"{file}: is not the configuration of a run")
+    made_with = about.get("versions")
+    writer = made_with.get("evarl") if isinstance(made_with, dict) else None
+    layout = about.get("layout", 1)  # the first layout was called a format
+    check_layout(path, "run directory", layout, writer or FIRST, "Train it again")
+    if about.keys() - FIELDS:
+        raise FileError(f"{file}: has unknown fields {sorted(about.keys() - FIELDS)!r:.100}")
+    return unseal(about, str(file), must=True)
+
+
 def _check_kinds(path: Path) -> None:
-    """Refuse a file in place of a folder, and anything else in place of a file."""
+    """Raise FileError for a file in place of a folder, or anything else in place of a file."""
     for place in (*(path / name for name in FOLDERS), *(inner for name in GROUPED for inner in path.glob(f"{name}/*"))):
         if place.exists() and not place.is_dir():
-            raise FileError(f"{place}: is not a folder, as it is in a run; move it away")
+            raise FileError(f"{place}: must be a folder in a run directory; move it away")
     for place in (*(path / name for name in FILES), *path.rglob("*.safetensors")):
         if place.exists() and not place.is_file():
-            raise FileError(f"{place}: is not a file, as it is in a run; move it away")
+            raise FileError(f"{place}: must be a file in a run directory; move it away")
 
 
 def _groups(file: Path, data: Any, config: TrainConfig) -> list[list[int]]:
-    """The seeds of the run in their groups; they are all there and in order."""
+    """The groups of seeds, which must hold every seed of the run in order."""
     hint: Any = tuple[tuple[int, ...], ...]
     groups = [list(group) for group in as_declared(hint, data, f"{file}, seed_groups")]
     seeds = [seed for group in groups for seed in group]
     if not all(groups) or len(seeds) != config.seeds or seeds != list(range(config.seed, config.seed + config.seeds)):
-        raise FileError(f"{file}, seed_groups: are {groups!r:.60}; want {config.seeds} seeds from {config.seed} on")
+        raise FileError(f"{file}, seed_groups: are {groups!r:.60}; must be {config.seeds} seeds from {config.seed} on")
     return groups
 
 

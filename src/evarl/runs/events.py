@@ -10,10 +10,10 @@ from evarl.storage.files import reason
 
 
 class EventWriter:
-    """Writes rows as they come; rows after `first_update` left by an interrupted run are purged."""
+    """Writes TensorBoard events; those from `first_update` on that an interrupted run has left are purged."""
 
     def __init__(self, folder: Path, first_update: int):
-        from tensorboardX import SummaryWriter  # slow to import, and not wanted by those who only read
+        from tensorboardX import SummaryWriter  # slow to import, and not needed for reading runs
 
         try:
             self._writer = SummaryWriter(logdir=str(folder), purge_step=first_update, flush_secs=3600)
@@ -24,15 +24,15 @@ class EventWriter:
         """Add columns of shape [updates, seeds]; updates in which no episode finished have no return."""
         for name, values in columns.items():
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # the mean of nothing
+                warnings.simplefilter("ignore", RuntimeWarning)  # the mean of an empty slice
                 means = np.nanmean(values.astype(np.float64), axis=1)
             for offset in np.flatnonzero(np.isfinite(means)):
                 self._writer.add_scalar(name, means[offset], first_update + int(offset))
 
     def flush(self) -> None:
-        """Make what was added visible to readers."""
+        """Write what was added to the file."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Finish the file."""
+        """Close the file."""
         self._writer.close()

@@ -1,4 +1,4 @@
-"""Seeds of one configuration run as one vectorised program, unless that would not fit into memory."""
+"""Groups of seeds: as many are vectorised in one program as fit into memory."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ EngineFor = Callable[[int], Engine]
 
 
 def engines(learner: Learner) -> EngineFor:
-    """A function from the size of a group to its engine, each compiled once."""
+    """A function from the number of seeds in a group to its engine; each engine is compiled once."""
     made: dict[int, Engine] = {}
 
     def engine_for(seeds: int) -> Engine:
@@ -22,7 +22,7 @@ def engines(learner: Learner) -> EngineFor:
 
 
 def plan_groups(learner: Learner, engine_for: EngineFor, memory: int, at_most: int | None = None) -> list[list[int]]:
-    """Split the seeds into as few groups as fit into `memory` bytes by the compiler's own account of its buffers."""
+    """The seeds in as few groups as fit into `memory` bytes, by the compiler's own account of its buffers."""
     config = learner.config
     largest = min(config.seeds, at_most or config.seeds) if learner.simulator.traceable else 1
     while True:

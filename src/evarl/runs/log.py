@@ -1,7 +1,7 @@
-"""The log of deployment trajectories that training leaves behind on request, for off-policy evaluation.
+"""Logs of deployment trajectories, written during training on request, for off-policy evaluation.
 
-It holds the batches of the last updates, as many as fit into a budget: trajectories of the policies nearest to the final
-one, each step with its log-probability under the policy that took it.
+A log holds the batches of the last updates, as many as fit into a given size. Each step has its log-probability under the
+policy that took it.
 """
 
 from collections.abc import Iterator
@@ -19,26 +19,26 @@ from evarl.storage.files import delete
 from evarl.storage.tensors import load_arrays, save_tree
 
 FLUSH_BYTES = 64 * 2**20
-"""Batches are held in memory up to this size, and at most until the next checkpoint."""
+"""Greatest size of the batches that are held in memory until they are written, at the latest at a checkpoint."""
 
 FIELDS = tuple(name for name in Trajectory.__dataclass_fields__ if name != "reusable")
 
 
 class LogWriter:
-    """Writes files of consecutive updates; no file reaches over a checkpoint, so a resumed run can begin anew there."""
+    """Writes files of consecutive updates; none extends over a checkpoint, so that a resumed run can replace later ones."""
 
     def __init__(self, folder: Path, first: int, done: int):
         self.first = first
-        """The update at which the log begins."""
+        """First update that is logged."""
         self._folder = folder
         self._batches: list[Trajectory] = []
         self._next = self._bytes = 0
         for path, (begins, _) in _files(folder):
             if begins >= done:
-                delete(path)  # made after the checkpoint that training goes on from, and about to be made again
+                delete(path)  # later than the checkpoint that is resumed, and written again
 
     def add(self, update: int, batch: Trajectory) -> None:
-        """Take in the batch of an update, [seeds, T, N, ...]."""
+        """Add the batch of an update, [seeds, T, N, ...]."""
         self._batches.append(batch)
         self._next = update + 1
         self._bytes += sum(leaf.nbytes for leaf in jax.tree.leaves(batch))
@@ -46,7 +46,7 @@ class LogWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what there is."""
+        """Write the batches that are held in memory."""
         if not self._batches:
             return
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *self._batches)  # [updates, seeds, T, N, ...]
@@ -56,8 +56,8 @@ class LogWriter:
         self._batches, self._bytes = [], 0
 
 
-def first_logged_update(learner: Learner, budget_megabytes: float) -> int:
-    """The log begins where all later batches of all seeds fit into the budget."""
+def first_logged_update(learner: Learner, megabytes: float) -> int:
+    """The first update to be logged, so that the batches of all seeds from there on fit into the given size."""
     config = learner.config
     steps, environments = config.steps, config.environments
     space, actions = learner.world.observation_space, learner.agent.action_space
@@ -65,13 +65,13 @@ def first_logged_update(learner: Learner, budget_megabytes: float) -> int:
     action = 4 * getattr(actions, "size", 1)
     slots = steps // learner.world.horizon + 2
     one_batch = environments * (steps * (observation + action + 14) + (slots + 1) * observation)
-    return max(0, config.updates - int(budget_megabytes * 2**20 // (one_batch * config.seeds)))
+    return max(0, config.updates - int(megabytes * 2**20 // (one_batch * config.seeds)))
 
 
 def read_log(folder: Path, position: int, last: int | None = None) -> LoggedData:
-    """Whole trajectories of the seed at a position of its group, from the last `last` updates (all by default).
+    """Complete trajectories of the seed at a position of its group, from the last `last` updates (all by default).
 
-    Trajectories that began before the log, or that its end cut off, are left out.
+    Trajectories that began before the log, or had not ended with it, are left out.
     """
     parts = []
     files = list(_files(folder))
@@ -87,11 +87,11 @@ def read_log(folder: Path, position: int, last: int | None = None) -> LoggedData
         skipped = 0 if last is None else max(0, end - last - begins)
         parts.append({name: x[skipped:, position] for name, x in arrays.items()})
     if len({tuple((part[name].shape[1:], part[name].dtype) for name in FIELDS) for part in parts}) > 1:
-        raise FileError(f"{folder}: its files are not of one run")
+        raise FileError(f"{folder}: its files have different shapes; they must be of one run")
     batches = {name: np.concatenate([part[name] for part in parts]) for name in FIELDS}
     episodes = list(_episodes(batches))
     if not episodes:
-        raise FileError(f"{folder}: holds no whole trajectory; log more updates, or train with more steps")
+        raise FileError(f"{folder}: holds no complete trajectory; log more updates, or train with more steps")
     try:
         return LoggedData.from_episodes(episodes)
     except InputError as error:
@@ -99,7 +99,7 @@ def read_log(folder: Path, position: int, last: int | None = None) -> LoggedData
 
 
 def _fit(arrays: dict[str, np.ndarray], updates: int, position: int) -> bool:
-    """Whether shapes and types are those of a batch, [updates, seeds, T, N, ...], for the updates in the file's name."""
+    """Whether shapes and dtypes are those of batches, [updates, seeds, T, N, ...], of as many updates."""
     shape, shown, action = arrays["reward"].shape, arrays["observation"], arrays["action"]
     if len(shape) != 4 or shape[0] != updates or position >= shape[1] or 0 in shape:
         return False
@@ -118,7 +118,7 @@ def _fit(arrays: dict[str, np.ndarray], updates: int, position: int) -> bool:
 
 
 def _episodes(batches: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
-    """Cut the stream of each environment, [updates, T, N, ...], into its episodes."""
+    """The complete episodes in batches of consecutive updates, [updates, T, N, ...], one environment after another."""
     updates, steps, environments = batches["reward"].shape
     stream = {
         name: batches[name].reshape(updates * steps, environments, *batches[name].shape[3:])
@@ -136,16 +136,16 @@ def _episodes(batches: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
             episode = {
                 name: stream[name][begin : end + 1, n] for name in ("observation", "action", "reward", "log_prob")
             }
-            # after a termination nothing follows, and what was seen then is not kept
+            # the observation after a termination is not kept, and not needed
             final = batches["final_observation"][update, slot, n] if truncated else stream["observation"][end, n]
             yield episode | {"terminated": not truncated, "truncated": truncated, "final_observation": final}
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
-    """Files in order, each with its first and last update."""
+    """The files of a log in order, each with its first and last update."""
     for path in sorted(folder.glob("updates-*.safetensors")):
         try:
             _, begins, ends = path.stem.split("-")
             yield path, (int(begins), int(ends))
         except ValueError as error:
-            raise FileError(f"{path}: is not named like a log") from error
+            raise FileError(f"{path}: must be named updates-FIRST-LAST.safetensors") from error

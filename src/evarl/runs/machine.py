@@ -1,4 +1,4 @@
-"""A place on this machine to keep compiled programs."""
+"""JAX's persistent cache of compiled programs."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import jax
 
 
 def keep_compiled_programs() -> None:
-    """Turn on JAX's persistent compilation cache unless the user has already chosen a place for it."""
+    """Switch on the persistent cache of compiled programs, unless the user has already chosen a folder for it."""
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(base) / "evarl" / "compiled"))

@@ -1,4 +1,4 @@
-"""Metrics of a run: one row per update and seed, in one Parquet file that pandas and polars open directly."""
+"""Metrics of a run: one row per update and seed, in a Parquet file."""
 
 import os
 from pathlib import Path
@@ -11,11 +11,11 @@ from evarl.errors import FileError
 from evarl.storage.files import check_regular, reason, write_atomically
 
 LARGEST = 2 * 2**30
-"""Bytes of a table, in the file and in memory; one that is larger is none of ours."""
+"""Maximum accepted size of a table in bytes, in the file and in memory."""
 
 
 class MetricsTable:
-    """Rows in the order in which they were produced: group of seeds, update, seed."""
+    """Rows ordered by group of seeds, update and seed."""
 
     def __init__(self, table: pa.Table | None = None, path: Path | None = None):
         self._parts: list[pa.Table] = [] if table is None else [table]
@@ -30,20 +30,20 @@ class MetricsTable:
             "steps": (update + 1) * steps_per_update,
             "seed": np.tile(np.asarray(seeds, np.int64), count),
         }
-        # what has no value, such as the return when no episode finished, is null
+        # NaN, such as the return when no episode finished, becomes null
         values = {name: pa.array(x.reshape(-1), from_pandas=True) for name, x in sorted(columns.items())}
         table = pa.table(rows | values)
         if self._parts and not self._parts[0].schema.equals(table.schema):
             odd = sorted({*map(str, self._parts[0].schema)} ^ {*map(str, table.schema)})
             raise FileError(
-                f"{self._path}: has other columns than training gives, first {' '.join(odd[0].split())!r:.80}"
+                f"{self._path}: has other columns than training writes, first {' '.join(odd[0].split())!r:.80}"
             )
         self._parts.append(table)
 
     def keep_before(self, seeds: list[int], update: int) -> None:
-        """Forget the rows of these seeds from `update` on: they will be computed again, identically.
+        """Drop the rows of these seeds from `update` on, which will be computed again.
 
-        All rows before must be there, each once and in order.
+        FileError unless all rows before are there, each once and in order.
         """
         table = self.table() if self._parts else None
         number = {name: np.empty(0) if table is None else table[name].to_numpy() for name in ("update", "seed")}
@@ -53,7 +53,7 @@ class MetricsTable:
         if not all(np.array_equal(number[name][kept], x) for name, x in zip(("update", "seed"), wanted, strict=True)):
             raise FileError(
                 f"{self._path}: does not hold the updates 0 to {update - 1} of the seeds {seeds[0]} to {seeds[-1]}, which the "
-                "checkpoint goes on from; without them the run has to be made again"
+                "checkpoint follows; without them the run must be trained again"
             )
         if table is not None:
             self._parts = [table.filter(pa.array(kept | ~mine))]
@@ -69,18 +69,18 @@ class MetricsTable:
 
     @classmethod
     def read(cls, path: Path) -> "MetricsTable":
-        """Read a file back; an empty table when there is none yet."""
+        """The table in a file; an empty one if there is no file."""
         if not os.path.lexists(path):
             return cls(path=path)
         check_regular(path, LARGEST)
         try:
             data = pa.memory_map(str(path))
             found = pq.read_metadata(data)
-            if found.num_rows * found.num_columns * 8 > LARGEST:  # equal values take next to no room in the file
+            if found.num_rows * found.num_columns * 8 > LARGEST:  # equal values take almost no space in the file
                 raise FileError(f"{path}: corrupt (it says that it holds {found.num_rows} rows)")
             table = pq.read_table(data)
             table.validate(full=True)
-            table.column_names  # noqa: B018 — raises where they are no text
+            table.column_names  # noqa: B018 — raises if they are not text
         except (OSError, ValueError, pa.ArrowException) as error:
             raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error
         _check_columns(table, path)
@@ -88,13 +88,13 @@ class MetricsTable:
 
 
 def _check_columns(table: pa.Table, path: Path) -> None:
-    """Refuse a table that no training wrote."""
+    """Raise FileError for a table that training did not write."""
     for name in ("update", "steps", "seed", "return"):
         if table.column_names.count(name) != 1:
-            raise FileError(f"{path}: has {table.column_names.count(name)} columns called {name}; want one")
+            raise FileError(f"{path}: has {table.column_names.count(name)} columns called {name}; must have one")
     for name, column in zip(table.column_names, table.columns, strict=True):
         counted = name in ("update", "steps", "seed")
         if not (column.type == pa.int64() if counted else pa.types.is_primitive(column.type)):
-            raise FileError(f"{path}: the column {name!r:.60} holds {column.type!s:.60}; want numbers")
+            raise FileError(f"{path}: the column {name!r:.60} holds {column.type!s:.60}; must hold numbers")
         if counted and column.null_count:
             raise FileError(f"{path}: the column {name} has {column.null_count} rows without a number")

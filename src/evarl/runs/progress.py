@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, always on standard error."""
+"""Progress of training, on standard error."""
 
 import time
 from types import TracebackType
@@ -9,11 +9,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from evarl.errors import plain_text
 
 PLAIN_SECONDS = 10.0
-"""Without a terminal, a line is printed this often."""
+"""Time between two printed lines if standard error is not a terminal."""
 
 
 class ProgressBar:
-    """A live bar on a terminal, a line now and then elsewhere, nothing when quiet."""
+    """A progress bar on a terminal, a line now and then elsewhere, nothing if quiet."""
 
     def __init__(self, label: str, updates: int, quiet: bool):
         self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
@@ -43,7 +43,7 @@ class ProgressBar:
         self._progress.stop()
 
     def advance(self, updates: int, steps_per_second: float, mean_return: float) -> None:
-        """Show that some updates were made."""
+        """Add updates, and show their speed and return."""
         self.done += updates
         speed, result = f"{steps_per_second:,.0f} steps/s", f"return {mean_return:.3g}"
         self._progress.update(self._task, completed=self.done, speed=speed, result=result)
@@ -53,7 +53,7 @@ class ProgressBar:
             self._console.print(f"{self._label}: {self.done}/{self.updates} updates, {speed}, {result}", markup=False)
 
     def skip(self, updates: int) -> None:
-        """Count updates that an earlier session made."""
+        """Add updates that an earlier session made."""
         self.done += updates
         self._progress.update(self._task, completed=self.done)
 

@@ -1,21 +1,22 @@
-"""Of what code and machine results are: versions of packages, the commit, the processor. No JAX."""
+"""Provenance of results: versions of packages, the commit, the processor. No JAX."""
 
-import importlib.metadata
 import os
 import platform
 import subprocess
 from pathlib import Path
 
+from evarl.storage.layout import version
+
 PACKAGES = ("evarl", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax", "gymnasium")
 
 
 def versions() -> dict[str, str | None]:
-    """Of Python and of the packages that numbers depend on; None for those that are not installed."""
-    return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+    """Versions of Python and of the packages that results depend on; None for those that are not installed."""
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
 
 
 def commit() -> str | None:
-    """The commit of the source tree this package runs from, marked when it has uncommitted changes; None elsewhere."""
+    """The commit of the source tree, with "+changes" if some are not committed; None outside of a repository."""
     here = Path(__file__).resolve().parent
 
     def git(*arguments: str) -> str:
@@ -30,7 +31,7 @@ def commit() -> str | None:
 
 
 def machine() -> dict[str, str | int | None]:
-    """What the numbers were computed on, as far as speed depends on it."""
+    """The processor, the number of cores and the operating system."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"processor": _processor(), "cores": cores, "system": platform.system()}
 
@@ -41,10 +42,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -1,4 +1,4 @@
-"""A run that exists on disk, as an object."""
+"""Runs that were trained, read from their directories."""
 
 import functools
 from collections.abc import Sequence
@@ -18,18 +18,19 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.learner import Learner, make_learner
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy, of_agent
+from evarl.ranges import whole
 from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator
 from evarl.runs.checks import check_finite, check_own, not_fitted
 from evarl.runs.directory import RunDirectory, open_run
 from evarl.runs.log import read_log
 from evarl.runs.metrics import MetricsTable
-from evarl.storage.tensors import load_arrays, load_tree
+from evarl.storage.tensors import as_tree, load_arrays
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import AnyWorld, Key
 
 
 class Run:
-    """What is kept of a run: its configuration, its metrics and its policies.
+    """A run directory: the configuration, metrics, policies and evaluators of a run.
 
     >>> import evarl, tempfile
     >>> run = evarl.train("navigation", updates=2, environments=2, steps=8, out=tempfile.mkdtemp(), quiet=True)
@@ -39,12 +40,13 @@ class Run:
 
     def __init__(self, directory: RunDirectory):
         self._directory = directory
+        self._policies: dict[int, PolicyState] = {}
 
     @classmethod
     def load(cls, path: str | Path, *, allow_modules: Sequence[str] = ()) -> "Run":
         """Open the run in a directory. Nothing in it is executed.
 
-        A run whose world comes from a module of its own wants this module loaded already, or among `allow_modules`.
+        A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`.
         """
         return cls(open_run(Path(path), allow_modules=allow_modules))
 
@@ -70,23 +72,23 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """How the run ended: returns over its last tenth, and what it cost."""
+        """Returns over the last tenth of the run, its time and memory, and warnings."""
         return self._directory.read_summary()
 
     @functools.cached_property
     def learner(self) -> Learner:
-        """The world, the agent and the examiner, built again from what was kept."""
+        """The world, the agent, the assessment and the evaluator, built again from the configuration and files."""
         return make_learner(self.config, self.assessment)
 
     @functools.cached_property
     def assessment(self) -> Assessment | None:
-        """The driver's test of an evaluation-aware run; None in ordinary training."""
+        """The assessment of an evaluation-aware run; None in ordinary training."""
         if self.config.evaluator_mode in ("none", None):
             return None
         return load_assessment(self.path / ASSESSMENT, named=(self.config.world, self.config.assessment.world))
 
     def evaluator_state(self, seed: int | None = None) -> LearntEvaluator:
-        """The evaluator of a seed, by default the first. Whether it was ever fitted, `not_fitted` tells."""
+        """The evaluator of a seed, by default the first, fitted or not (see `not_fitted`)."""
         if self.assessment is None:
             raise InputError(f"{self.path}: has no evaluator; train with --beta, or with --evaluator-mode colearned")
         path = self._directory.evaluator(self._seed(seed))
@@ -95,7 +97,7 @@ class Run:
         return load_evaluator(path, self.config, self.assessment, self._seed(seed))
 
     def fitted_evaluator(self, seed: int | None = None) -> LearntEvaluator:
-        """The evaluator of a seed, by default the first; one that was never fitted is refused."""
+        """The evaluator of a seed, by default the first; InputError if it was not fitted."""
         learnt = self.evaluator_state(seed)
         reason = not_fitted(learnt, self.config, self._seed(seed))
         if reason is not None:
@@ -104,7 +106,7 @@ class Run:
 
     @property
     def world(self) -> AnyWorld:
-        """Where the policy was trained."""
+        """The world in which the policy was trained."""
         return self.learner.world
 
     def policy_state(self, seed: int | None = None) -> PolicyState:
@@ -112,6 +114,8 @@ class Run:
         seed = self._seed(seed)
         if not self._directory.policy(seed).exists():
             raise FileError(f"{self.path}: seed {seed} has no final policy yet; finish the run with --resume")
+        if seed not in self._policies:
+            self._policies[seed] = self._read_policy(seed)
         return self._policies[seed]
 
     def policy(self, observation: Array, key: Key, seed: int | None = None) -> Array:
@@ -124,12 +128,12 @@ class Run:
         return self._value(self.policy_state(seed), observation)
 
     def logged_data(self, seed: int | None = None, updates: int | None = None) -> LoggedData:
-        """Deployment trajectories of a seed's last updates, if training was asked to log them."""
+        """Deployment trajectories of a seed's last updates; requires training with `log_megabytes`."""
         seed = self._seed(seed)
         if self._directory.log_megabytes == 0:
             raise InputError(f"{self.path}: has no log of trajectories; train with --log-megabytes")
-        if updates is not None and updates < 1:
-            raise InputError(f"updates: {updates} is not allowed; want at least 1")
+        if updates is not None:
+            whole("updates", updates)
         group = next(group for group in self._directory.groups if seed in group)
         data = read_log(self._directory.log(group), group.index(seed), updates)
         shown, taken = self.world.observation_space.shape, self.learner.agent.action_space
@@ -148,10 +152,6 @@ class Run:
         return self.seeds[0] if seed is None else seed
 
     @functools.cached_property
-    def _policies(self) -> "_Policies":
-        return _Policies(self)
-
-    @functools.cached_property
     def _act(self) -> Any:
         return jax.jit(self.learner.agent.act)
 
@@ -163,19 +163,8 @@ class Run:
         environments, agent = self.config.environments, self.learner.agent  # the learner must not be made while tracing
         shapes = jax.eval_shape(lambda key: agent.init(key, environments).policy, jax.random.PRNGKey(0))
         path = self._directory.policy(seed)
-        check_own(path, load_arrays(path)[1], "policy", self.config, seed)
-        policy, _ = load_tree(path, shapes)
+        arrays, about = load_arrays(path)
+        check_own(path, about, "policy", self.config, seed)
+        policy = as_tree(path, arrays, shapes)
         check_finite(path, policy)
         return policy
-
-
-class _Policies(dict[int, PolicyState]):
-    """Policies read so far."""
-
-    def __init__(self, run: Run):
-        super().__init__()
-        self._run = run
-
-    def __missing__(self, seed: int) -> PolicyState:
-        self[seed] = self._run._read_policy(seed)
-        return self[seed]

@@ -1,1 +1,1 @@
-"""How things are kept on disk: written at once or not at all, checked when read, never executed."""
+"""Files: written atomically, checked when they are read, never executed."""

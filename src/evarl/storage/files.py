@@ -1,4 +1,4 @@
-"""Files: written so that a reader never sees half of one, and read only if they are regular and not too long."""
+"""Atomic writing of files, and reading of regular files of limited size."""
 
 import errno
 import hashlib
@@ -15,24 +15,24 @@ from typing import BinaryIO
 from evarl.errors import FileError
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Characters that would break a line, steer a terminal or cannot be printed."""
+"""Characters that break lines, control a terminal or cannot be printed."""
 PIECE = 2**20
-"""Bytes that are read at once where a file need not be in memory as a whole."""
+"""Bytes that are read at once for hashing."""
 
 
 def reason(error: BaseException) -> str:
-    """What a library says is wrong, to be put into an error of one line."""
+    """The message of a library's exception on one line, shortened."""
     return " ".join(CONTROL.sub(" ", str(error)).split())[:200] or type(error).__name__
 
 
 def read_regular(path: Path, longest: int) -> bytes:
-    """The contents of a regular file of at most `longest` bytes; FileError for whatever else stands at `path`."""
+    """The contents of a regular file of at most `longest` bytes; FileError for anything else at `path`."""
     with _opened(path, longest) as (file, size):
         return file.read(size)
 
 
 def hash_regular(path: Path, longest: int) -> str:
-    """SHA-256 of a regular file of at most `longest` bytes, read in pieces; FileError for whatever else is at `path`."""
+    """SHA-256 of a regular file of at most `longest` bytes, in hexadecimal; FileError for anything else at `path`."""
     digest = hashlib.sha256()
     with _opened(path, longest) as (file, size):
         while size > 0 and (piece := file.read(min(size, PIECE))):
@@ -42,7 +42,7 @@ def hash_regular(path: Path, longest: int) -> str:
 
 
 def check_regular(path: Path, longest: int) -> None:
-    """Refuse what `read_regular` refuses, without reading: for libraries that open files themselves."""
+    """Raise FileError where `read_regular` does, without reading: for libraries that open files themselves."""
     with _opened(path, longest):
         pass
 
@@ -55,13 +55,13 @@ def read_end(path: Path, longest: int) -> bytes:
 
 
 def check_appendable(path: Path) -> None:
-    """Refuse to append to what exists and is no regular file: opening a FIFO for writing waits for a reader."""
+    """Raise FileError if `path` exists and is not a regular file; opening a FIFO would wait for a reader."""
     if os.path.lexists(path):
         check_regular(path, sys.maxsize)
 
 
 def delete(path: Path) -> None:
-    """Delete a file; FileError where a directory, or a lack of rights, stands in the way."""
+    """Delete a file; FileError if it is a directory or may not be deleted."""
     try:
         path.unlink()
     except OSError as error:
@@ -69,7 +69,7 @@ def delete(path: Path) -> None:
 
 
 def refuse_links_out(folder: Path) -> None:
-    """FileError if anything in a folder links to what lies outside of it; the folder itself may be reached by a link."""
+    """Raise FileError if a link in a folder leads outside of it; the folder itself may be a link."""
     root = os.path.realpath(folder)
     for inside, folders, files in os.walk(root):
         for one in (os.path.join(inside, name) for name in (*folders, *files)):
@@ -80,14 +80,14 @@ def refuse_links_out(folder: Path) -> None:
 
 @contextmanager
 def _opened(path: Path, longest: int) -> Iterator[tuple[BinaryIO, int]]:
-    """A regular file, and its size. It is opened before it is looked at, so that both are of one file."""
+    """A regular file, opened for reading, and its size, both of the same file."""
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise FileError(f"{path}: is not a regular file")
             if found.st_size > longest:
-                raise FileError(f"{path}: is longer than {longest} bytes, which no file of this kind is")
+                raise FileError(f"{path}: is longer than {longest} bytes, the maximum for this kind of file")
             yield file, found.st_size
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileError(f"{path}: no such file") from error
@@ -100,12 +100,12 @@ def _opened(path: Path, longest: int) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Opening a FIFO waits for somebody to write into it, unless told otherwise."""
+    """Open without waiting for a writer, as opening a FIFO otherwise does."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Write to a temporary file beside `path`, flush it to disk, then rename it over `path`."""
+    """Write a temporary file beside `path`, flush it to disk and rename it to `path`, so that no reader sees half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -127,7 +127,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
     except OSError as error:
         raise FileError(
             f"cannot write {path}: {error.strerror or error}; what was there before is intact. "
-            f"Make room and try again (a run goes on with --resume)"
+            f"Make room and try again (with --resume for a run)"
         ) from error
 
 

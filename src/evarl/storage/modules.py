@@ -1,8 +1,9 @@
-"""Modules that files may name. A run may say that its world comes from one, and importing a module runs its code.
+"""Modules that files are allowed to name. No JAX.
 
-What a user types, on the command line or in Python, is imported. What a file names is imported only if it is loaded
-already, or if the user has allowed it by name: with `--allow-module NAME`, with `evarl.allow_modules("NAME")`, or for one
-run with `Run.load(path, allow_modules=("NAME",))`. No JAX.
+Worlds of Gymnasium may come from a module, and importing a module runs its code. A module that the user types, on the
+command line or in Python, is imported. One that a file names is imported only if it is loaded already, or if the user has
+allowed it by name: with `--allow-module NAME`, with `evarl.allow_modules("NAME")`, or for one run with
+`Run.load(path, allow_modules=("NAME",))`.
 """
 
 import sys
@@ -16,14 +17,14 @@ _allowed: frozenset[str] = frozenset()
 
 
 def allow_modules(*names: str) -> None:
-    """Let files name these modules, for as long as this process lives."""
+    """Allow files to name these modules, until the process ends."""
     global _allowed
     _allowed |= frozenset(names)
 
 
 @contextmanager
 def only_here() -> Iterator[None]:
-    """Forget afterwards what was allowed inside."""
+    """Restore the allowed modules at the end of the block."""
     global _allowed
     before = _allowed
     try:
@@ -33,7 +34,7 @@ def only_here() -> Iterator[None]:
 
 
 def module_of(world: str) -> str:
-    """The module that a world is to be imported from, or nothing.
+    """The module that a world is imported from, or an empty string.
 
     >>> module_of("gymnasium/package.worlds:Maze-v0"), module_of("gymnasium/CartPole-v1"), module_of("brax/ant:spring")
     ('package.worlds', '', '')
@@ -43,7 +44,7 @@ def module_of(world: str) -> str:
 
 
 def check_world(world: str, file: Path, allowed: Sequence[str] = ()) -> None:
-    """Refuse a world that a file names, if a module would be imported for it that nobody has allowed."""
+    """Raise InputError if a world that a file names would import a module that is neither loaded nor allowed."""
     module = module_of(world)
     if not module or module in sys.modules or module in _allowed or module in allowed:
         return

@@ -1,4 +1,4 @@
-"""Plain data from JSON files, as declared: whatever does not fit is named, and nothing is guessed."""
+"""JSON files: limits on their size, checksums, and conversion to declared types."""
 
 import dataclasses
 import hashlib
@@ -16,23 +16,23 @@ T = TypeVar("T")
 Real = Callable[[float], bool]
 
 LONGEST = 64 * 2**20
-"""Bytes; a longer file is none of ours."""
+"""Maximum accepted size of a file in bytes."""
 MOST = 2**22
-"""Values; in memory, small ones take up to fifty times as much room as in a file."""
+"""Maximum accepted number of values; small ones take up to fifty times as much space in memory as in a file."""
 DEEPEST = 50
-"""Levels; more are none of ours either, and Python gives up at some hundreds."""
+"""Maximum accepted depth of nesting."""
 EXACT = 2**53
-"""Whole numbers up to here are floats as well."""
+"""Whole numbers up to this one can be represented as floats."""
 
 
 def read_json(path: Path) -> Any:
-    """Plain data from a file."""
+    """The contents of a JSON file."""
     try:
         text = read_regular(path, LONGEST)
         if sum(map(text.count, (b",", b"[", b"{"))) > MOST:
             raise FileError(f"{path}: holds more values than any file of this kind")
         data = json.loads(text)
-        json.dumps(data, ensure_ascii=False).encode()  # raises where a text holds half a character
+        json.dumps(data, ensure_ascii=False).encode()  # raises for unpaired surrogates in a text
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: cannot be read as JSON ({reason(error)})") from error
     level = [data]
@@ -44,7 +44,7 @@ def read_json(path: Path) -> Any:
 
 
 def seal(data: dict[str, Any]) -> dict[str, Any]:
-    """Plain data as JSON will give it back, with a checksum of it.
+    """Data as they are after writing and reading JSON, with their checksum.
 
     >>> unseal(seal({"seconds": {1: 2.5}}), "a file", must=True)
     {'seconds': {'1': 2.5}}
@@ -54,7 +54,7 @@ def seal(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def unseal(data: Any, where: str, must: bool) -> dict[str, Any]:
-    """The data without their checksum, if it fits; earlier versions wrote none, so not each `must` have one."""
+    """Data without their checksum; FileError if it is wrong, or if it is missing where there `must` be one."""
     rest = {name: value for name, value in data.items() if name != "sha256"} if isinstance(data, dict) else {}
     if not rest or ((must or "sha256" in data) and data.get("sha256") != _checksum(rest)):
         raise FileError(f"{where}: corrupt (its checksum does not fit its contents)")
@@ -62,9 +62,9 @@ def unseal(data: Any, where: str, must: bool) -> dict[str, Any]:
 
 
 def as_declared(hint: type[T], data: Any, where: str, real: Real = math.isfinite) -> T:
-    """What JSON gave as a dataclass, or whatever type `hint` names; lists become tuples where tuples are declared.
+    """Data from JSON as the dataclass or type `hint`, with lists as tuples where tuples are declared; FileError if they differ.
 
-    `real` says which floats are allowed.
+    `real` tells which floats are allowed.
 
     >>> as_declared(tuple[float, ...], [1, 2.5], "a file")
     (1, 2.5)
@@ -73,7 +73,7 @@ def as_declared(hint: type[T], data: Any, where: str, real: Real = math.isfinite
 
 
 def _value(hint: Any, data: Any, where: str, real: Real) -> Any:
-    """`data`, if it is what `hint` says."""
+    """`data` as the type `hint`."""
     origin, inner = get_origin(hint), get_args(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _fields(hint, data, where, real)
@@ -91,17 +91,17 @@ def _value(hint: Any, data: Any, where: str, real: Real) -> Any:
     if hint is float and isinstance(data, float) and real(data):
         return data
     if hint is float and type(data) is int and abs(data) <= EXACT:
-        return data  # not made a float: what is written again must be the same
+        return data  # not converted: it must be the same when it is written again
     if hint is Any or (isinstance(hint, type) and hint is not float and type(data) is hint):
         return data
-    raise FileError(f"{where}: is {data!r:.60}; want {getattr(hint, '__name__', hint) if origin is None else hint}")
+    raise FileError(f"{where}: is {data!r:.60}; must be {getattr(hint, '__name__', hint) if origin is None else hint}")
 
 
 def _fields(kind: type, data: Any, where: str, real: Real) -> Any:
     hints = get_type_hints(kind)
     if not isinstance(data, dict) or data.keys() != hints.keys():
         odd = sorted(data.keys() ^ hints.keys()) if isinstance(data, dict) else sorted(hints)
-        raise FileError(f"{where}: is not what this version writes; missing or unknown: {odd!r:.200}")
+        raise FileError(f"{where}: does not have the fields that this version writes; missing or unknown: {odd!r:.200}")
     return kind(**{name: _value(hint, data[name], f"{where}, {name}", real) for name, hint in hints.items()})
 
 
@@ -110,5 +110,5 @@ def _checksum(data: dict[str, Any]) -> str:
 
 
 def _inside(data: Any) -> Any:
-    """What a table or a list holds."""
+    """The values in an object or a list."""
     return data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()

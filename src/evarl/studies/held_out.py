@@ -18,8 +18,8 @@ from evarl.evaluators.configuration import NetworkConfig
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState
 from evarl.evaluators.memory import PolicyRecord
 from evarl.learning.presets import preset
-from evarl.runs.assessments import build_assessment
-from evarl.runs.pretrain import Past, fit_to, remember
+from evarl.learning.pretraining import Past, fit_to, remember
+from evarl.runs.inputs import new_assessment
 from evarl.runs.train import changed
 from evarl.storage.files import write_bytes
 from evarl.storage.plain import seal
@@ -40,7 +40,7 @@ def study(out: Path, say: Callable[[str], None]) -> None:
             continue
         config = changed(preset(name), {"world": world, "updates": updates, "evaluator_mode": "colearned"})
         say(f"{world}: training {SEEDS} seeds for {updates} updates")
-        past = remember(config, build_assessment(config, say), POLICIES, TRANSITIONS, list(range(SEEDS)))
+        past = remember(config, new_assessment(config, say), POLICIES, TRANSITIONS, list(range(SEEDS)))
         rows = []
         for kind in KINDS:
             network = dataclasses.replace(config.evaluator.network, kind=kind)

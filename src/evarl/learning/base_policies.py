@@ -1,0 +1,98 @@
+"""Assessments built from a configuration: start states that are given, or that a base policy visits."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import Partial
+
+from evarl.agents.actor_critic import PolicyState
+from evarl.agents.agent import Agent
+from evarl.assessment.assessment import Assessment
+from evarl.assessment.scenarios import given_states, parse_start_states
+from evarl.errors import InputError
+from evarl.learning.configuration import TrainConfig
+from evarl.learning.engines import CompiledEngine
+from evarl.learning.learner import make_learner
+from evarl.simulation.simulator import simulator_for
+from evarl.worlds.registry import make_world
+from evarl.worlds.world import AnyWorld
+
+BasePolicy = tuple[Agent, PolicyState]
+"""A trained policy whose visited states become the start states of an assessment."""
+
+OPEN_FIELD = ((0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75))
+"""Start states of navigation/open-field, spread over the square; the paper does not give its own."""
+
+BASE_SEED = 1_000_003
+"""Random seed of base policies, far from those of runs, so that no assessed policy is its own base policy."""
+
+
+def build_assessment(config: TrainConfig, say: Callable[[str], None], base: BasePolicy | None = None) -> Assessment:
+    """The assessment that a configuration describes, unless it is to be read from a file.
+
+    Start states are those of `assessment.start_states`; on the host, reset seeds; otherwise states that a base policy
+    visits, which is `base` if given, and is trained here if not.
+
+    Args:
+        config: the configuration of the run; its `assessment.file` and `assessment.base_run` are not opened here.
+        say: called with one line before a base policy is trained.
+        base: the policy of `assessment.base_run`.
+    """
+    wanted = config.assessment
+    name = wanted.world or ("navigation/open-field" if config.world == "navigation" else config.world)
+    own = name == config.world
+    world = make_world(name, config.horizon if own else None)
+    states = _given_start_states(config, name)
+    if base is not None and (states or not world.can_restart):
+        raise InputError(
+            f"assessment.base-run: {wanted.base_run} would have no effect, since start states in {name} do not come from a "
+            f"base policy; leave it out, or give --assessment.world {config.world} if that is a JAX world"
+        )
+    if states:
+        start_states = given_states(world, states)
+    elif not world.can_restart:
+        start_states = range(BASE_SEED, BASE_SEED + wanted.scenarios)
+    elif own:
+        start_states = visited_start_states(config, world, base or train_base_policy(config, say))
+    else:
+        raise InputError(
+            f"assessment.start-states: none are given for {name}; a base policy visits {config.world} only"
+        )
+    return Assessment(world, start_states, wanted.horizon, wanted.discount)
+
+
+def train_base_policy(config: TrainConfig, say: Callable[[str], None]) -> BasePolicy:
+    """A policy trained for `assessment.base_updates` updates without an evaluator."""
+    updates = config.assessment.base_updates
+    plain = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="none", seeds=1)
+    learner = make_learner(dataclasses.replace(plain, updates=max(1, updates)))
+    engine = CompiledEngine(learner, 1)
+    state = engine.init([BASE_SEED])
+    say(f"training a base policy for {updates} updates; the assessment starts from states that it visits")
+    for first in range(0, updates, 50):
+        state, _ = engine.advance(state, first, min(50, updates - first))
+    return learner.agent, jax.tree.map(lambda leaf: leaf[0], state.agent.policy)
+
+
+def visited_start_states(config: TrainConfig, world: AnyWorld, base: BasePolicy) -> Any:
+    """Physics of k states drawn uniformly over the steps of a base policy, [k, ...]: the paper's choice."""
+    agent, policy = base
+    act = Partial(agent.act, policy)
+    key, scenarios = jax.random.PRNGKey(BASE_SEED), config.assessment.scenarios
+    return jax.tree.map(np.asarray, simulator_for(world).visited_states(act, key, scenarios).state.physics)
+
+
+def _given_start_states(config: TrainConfig, world: str) -> list[tuple[float, ...]]:
+    """Start states from the configuration, or those that belong to the open field; empty if there are none."""
+    states = parse_start_states(config.assessment.start_states)
+    if states or world != "navigation/open-field":
+        return states
+    if config.assessment.scenarios != len(OPEN_FIELD):
+        raise InputError(
+            f"assessment.scenarios: {config.assessment.scenarios} is not allowed; the open field has {len(OPEN_FIELD)} start "
+            "states of its own, give others with --assessment.start-states"
+        )
+    return list(OPEN_FIELD)

@@ -1,0 +1,117 @@
+"""Evaluators fitted to the policies of an earlier run, to be frozen in another run or tested on unseen policies."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evarl.assessment.assessment import Assessment
+from evarl.errors import InputError
+from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
+from evarl.evaluators.memory import Memory, PolicyRecord
+from evarl.learning.configuration import TrainConfig
+from evarl.learning.engines import CompiledEngine
+from evarl.learning.learner import LearnerState, make_learner
+
+CHUNK = 200
+"""Updates between two calls of `advance`, at most."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """Records of M policies of a run for each of its seeds.
+
+    Leaves are [seeds, M, S, ...] observations, [seeds, M, S] returns-to-go and [seeds, M, ...] behaviours.
+    """
+
+    assessment: Assessment
+    policies: PolicyRecord
+    updates: list[int]
+    """The updates after which the M policies were recorded."""
+
+
+def remember(
+    config: TrainConfig,
+    assessment: Assessment,
+    policies: int,
+    transitions: int,
+    seeds: list[int],
+    advance: Callable[[int], None] = lambda updates: None,
+) -> Past:
+    """Records of policies at equal distances in a run, made by training it again, bit for bit.
+
+    Training is ordinary (β = 0) and the evaluator passive, so the policies are those of the run without an evaluator.
+
+    Args:
+        config: the configuration of the run; its world must be a JAX world.
+        assessment: the assessment that each policy takes.
+        policies: number of policies M; at most the number of updates.
+        transitions: states kept of each policy.
+        seeds: random seeds of the run.
+        advance: called with the number of updates made since the last call.
+    """
+    memory = dataclasses.replace(
+        config.evaluator, policies=1, transitions=transitions, warmup=config.updates, file=None
+    )
+    passive = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="colearned", evaluator=memory)
+    learner = make_learner(passive, assessment)
+    if not learner.world.can_restart:
+        raise InputError(f"{config.world}: a host world cannot be trained again bit for bit; use a JAX world")
+    engine = CompiledEngine(learner, len(seeds))
+    state, records, updates, done = engine.init(seeds), [], [], 0
+    for last in np.unique(np.linspace(0, config.updates - 1, min(policies, config.updates)).astype(int)):
+        while done <= last:
+            count = min(int(last) + 1 - done, CHUNK)
+            state, _ = engine.advance(state, done, count)
+            done += count
+            advance(count)
+        records.append(_newest_record(state))
+        updates.append(int(last))
+    return Past(assessment, jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *records), updates)
+
+
+def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int) -> tuple[Evaluator, EvaluatorState]:
+    """An evaluator fitted from scratch to the policies of some of the seeds, given by their positions `rows`."""
+    passive = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="colearned")
+    evaluator = make_learner(passive, past.assessment).evaluator
+    assert evaluator is not None
+    memory = Memory(jax.tree.map(lambda leaf: jnp.asarray(_merged(leaf[rows])), past.policies))
+
+    @jax.jit
+    def fit(key: jax.Array, memory: Memory) -> EvaluatorState:
+        state = evaluator.init(key)
+        slots = memory.slots
+        every = slots.replace(observation=_merged(slots.observation), target=_merged(slots.target))
+        state = evaluator.rescale(state, every, jnp.zeros((), jnp.int32))
+        return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), key)[0]
+
+    return evaluator, fit(jax.random.PRNGKey(seed), memory)
+
+
+def learnt_from(past: Past, evaluator: Evaluator, state: EvaluatorState) -> LearntEvaluator:
+    """A fitted evaluator with the behaviours of the policies it was fitted to, in the form that run directories keep."""
+    shown = jax.tree.map(_merged, past.policies.behaviour)
+    return LearntEvaluator(
+        state=state,
+        scenarios=evaluator.scenarios,
+        remembered=jax.tree.map(jnp.asarray, shown),
+        lowest=jax.tree.map(lambda leaf: jnp.asarray(leaf.min(axis=0)), shown),
+        highest=jax.tree.map(lambda leaf: jnp.asarray(leaf.max(axis=0)), shown),
+        batch_mean=jnp.asarray(past.policies.target[:, -1].mean()),
+    )
+
+
+def _newest_record(state: LearnerState) -> PolicyRecord:
+    """The only record in each seed's memory, [seeds, ...]."""
+    assert state.evaluation is not None
+    assert state.evaluation.memory is not None
+    return jax.device_get(jax.tree.map(lambda leaf: leaf[:, 0], state.evaluation.memory.slots))
+
+
+def _merged(leaf: Any) -> Any:
+    """An array with its first two axes made one."""
+    return leaf.reshape(-1, *leaf.shape[2:])

@@ -1,0 +1,97 @@
+"""Memory, disk space and time that training and pre-training need, checked before anything is allocated or compiled."""
+
+from pathlib import Path
+
+from evarl.learning.configuration import TrainConfig
+from evarl.ranges import whole
+from evarl.sizes import (
+    check_assessment,
+    check_disk,
+    check_environments,
+    check_memory,
+    check_time,
+    matrix_entries,
+    observation_bytes,
+)
+from evarl.worlds.world import AnyWorld
+
+METRIC_BYTES = 100
+"""Least size of one row of the metrics."""
+STEP_BYTES = 18
+"""Least size of one step of a trajectory without its observation: action, log-probability, reward, flags, label."""
+
+
+def check_training(config: TrainConfig, world: AnyWorld) -> None:
+    """Raise InputError if one seed does not fit into memory, or if an update takes hours.
+
+    The configuration must have been validated.
+    """
+    agent, space = config.agent, world.observation_space
+    batch = float(config.environments) * config.steps
+    name, value = "environments × steps", f"{config.environments} × {config.steps}"
+    check_memory(name, value, batch * (observation_bytes(space) + STEP_BYTES), "a batch")
+    check_environments(world, config.environments)
+    # parameters, two moments and a gradient of both networks, in 32 bits
+    weights = matrix_entries(space.size, *agent.hidden_sizes)
+    check_memory("agent.hidden-sizes", agent.hidden_sizes, 32 * weights, "training")
+    if agent.algorithm == "ppo":
+        passes = float(agent.ppo.epochs) * agent.ppo.minibatches
+        check_time("agent.ppo.epochs", agent.ppo.epochs, passes, "an update")
+    check_time("horizon", world.horizon, world.horizon, "an episode")
+    check_time("steps", config.steps, config.steps, "an update")
+    rows = float(config.updates) * config.seeds
+    check_memory("updates × seeds", f"{config.updates} × {config.seeds}", rows * METRIC_BYTES, "the table of metrics")
+    if config.evaluator_mode != "none":
+        _check_evaluation(config, world, batch)
+
+
+def _check_evaluation(config: TrainConfig, world: AnyWorld, batch: float) -> None:
+    """The part of `check_training` that evaluation-aware training adds."""
+    wanted, network = config.assessment, config.evaluator.network
+    given = wanted.file is not None or wanted.start_states or config.world == "navigation"
+    scenarios = 1 if given else wanted.scenarios
+    check_assessment(world, scenarios, wanted.horizon, wanted.replicates)
+    if not given and wanted.base_run is None and world.can_restart:
+        loops = float(wanted.base_updates) * config.steps
+        check_time("assessment.base-updates", wanted.base_updates, loops, "training the base policy")
+    value = f"width {network.width}, {network.layers} layers"
+    layers = network.layers if network.kind in ("listing", "pairs") else 1
+    weights = matrix_entries(world.observation_space.size, network.width) + 4.0 * layers * network.width**2
+    check_memory("evaluator.network", value, 16 * weights, "training")
+    check_time("evaluator.network.layers", network.layers, layers * 1e4, "compilation")
+    if config.evaluator_mode != "frozen":
+        _check_fitting(config, world, batch, scenarios)
+
+
+def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios: int) -> None:
+    """The memory of policies, and the gradient steps of an evaluator that is fitted to it."""
+    evaluator, space = config.evaluator, world.observation_space
+    kept = min(batch, evaluator.transitions or batch)
+    memory = evaluator.policies * (kept * (observation_bytes(space) + 4) + 4 * scenarios)
+    check_memory("evaluator.policies", evaluator.policies, memory, "the memory of policies")
+    rows = max(evaluator.batch_size, evaluator.policies) * 4.0 * (space.size + evaluator.network.width)
+    check_memory("evaluator.batch-size", evaluator.batch_size, rows, "a batch of queries")
+    for name in ("steps", "initial_steps"):
+        steps = getattr(evaluator, name)
+        check_time(f"evaluator.{name.replace('_', '-')}", steps, steps, "fitting the evaluator")
+
+
+def check_log(megabytes: float, config: TrainConfig, world: AnyWorld, out: Path) -> None:
+    """Raise InputError if the disk has no room for the log of trajectories, or for the policies of all seeds."""
+    space = world.observation_space
+    batch = float(config.environments) * config.steps * (observation_bytes(space) + STEP_BYTES)
+    log = min(megabytes * 2**20, batch * config.updates * config.seeds)
+    check_disk("log-megabytes", megabytes, log, out)
+    policies = 8.0 * matrix_entries(space.size, *config.agent.hidden_sizes) * config.seeds
+    check_disk("seeds", config.seeds, policies, out)
+
+
+def check_pretraining(config: TrainConfig, world: AnyWorld, policies: int, transitions: int, steps: int) -> None:
+    """Raise InputError if the records of the policies do not fit into memory, or if fitting to them takes hours."""
+    for name, value in {"policies": policies, "transitions": transitions, "steps": steps}.items():
+        whole(name, value)
+    kept = min(float(transitions), float(config.environments) * config.steps)
+    rows = min(policies, config.updates) * kept * config.seeds
+    needed = rows * (observation_bytes(world.observation_space) + 4)
+    check_memory("policies", policies, needed, "the records of the policies")
+    check_time("steps", steps, steps, "fitting the evaluator")

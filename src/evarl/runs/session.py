@@ -1,0 +1,237 @@
+"""Training from the start or a checkpoint to the end or an interruption: compiled chunks of updates, saved in between."""
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import pyarrow as pa
+
+from evarl.errors import DivergedError, FaultError
+from evarl.learning.engines import CAPACITY, Engine
+from evarl.learning.learner import FAULTS
+from evarl.ranges import real, whole
+from evarl.runs.assessments import save_evaluator
+from evarl.runs.cautions import cautions
+from evarl.runs.checkpoints import load_newest, save_checkpoint
+from evarl.runs.checks import written_by
+from evarl.runs.directory import RunDirectory
+from evarl.runs.events import EventWriter
+from evarl.runs.log import LogWriter, first_logged_update
+from evarl.runs.metrics import MetricsTable
+from evarl.runs.progress import ProgressBar
+from evarl.sizes import SHARE, free_memory, total_memory
+from evarl.stopping import Stopped
+from evarl.storage.tensors import save_tree
+
+CHUNK_SECONDS = 1.0
+"""Intended time of a chunk of updates; between chunks the host shows progress, notices Ctrl-C and saves."""
+
+Columns = dict[str, np.ndarray]
+"""Metrics of consecutive updates, each [updates, seeds]."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `train` that do not change its numbers."""
+
+    quiet: bool = False
+    checkpoint_seconds: float = 30.0
+    memory_gib: float | None = None
+    seeds_per_program: int | None = None
+    log_megabytes: float = 0.0
+    watch: Callable[[int, int], None] = lambda done, of: None
+
+    def validate(self) -> None:
+        """Raise InputError for a value that cannot be used."""
+        real("checkpoint-seconds", self.checkpoint_seconds, above=0)
+        if self.memory_gib is not None:
+            real("memory-gib", self.memory_gib, above=0, most=total_memory() / 2**30)
+        if self.seeds_per_program is not None:
+            whole("seeds-per-program", self.seeds_per_program)
+        real("log-megabytes", self.log_megabytes, least=0)
+
+    def memory(self) -> int:
+        """Bytes that the run may use."""
+        return int(self.memory_gib * 2**30) if self.memory_gib is not None else int(SHARE * free_memory())
+
+
+class Session:
+    """One session of training: metrics, progress and warnings of all groups of seeds."""
+
+    def __init__(self, kept: RunDirectory, options: Options, compile_seconds: float):
+        self.kept, self.config, self.options = kept, kept.config, options
+        self.compile_seconds = compile_seconds
+        self.metrics = MetricsTable.read(kept.metrics)
+        self.progress = ProgressBar(self.config.world, self.config.updates * len(kept.groups), options.quiet)
+        self.warned = set(cautions(self.config, self.metrics.table())) if kept.metrics.exists() else set()
+        self.steps = 0
+        self.began = time.monotonic()
+
+    def __enter__(self) -> "Session":
+        self.progress.__enter__()
+        self.warn(None)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.progress.__exit__(*exception)
+
+    def train_group(self, engine: Engine, group: list[int], interrupted: Callable[[], Stopped | None]) -> None:
+        """Train one group of seeds to its end, or raise Stopped at an interruption."""
+        _Group(self, engine, group).train(interrupted)
+
+    def warn(self, metrics: pa.Table | None) -> None:
+        """Print each kind of warning once in a run."""
+        for kind, line in cautions(self.config, metrics).items():
+            if kind not in self.warned:
+                self.progress.say(f"warning: {line}")
+                self.warned.add(kind)
+
+    def add_metrics(self, first: int, group: list[int], columns: Columns) -> None:
+        """Append the metrics of a group's updates from `first` on."""
+        self.metrics.add(first, self.config.environments * self.config.steps, group, columns)
+
+    def show(self, group: list[int], seconds: float, columns: Columns) -> None:
+        """Show that a group's updates were made in so many seconds."""
+        count, seeds = len(columns["return"]), len(group)
+        steps = count * seeds * self.config.environments * self.config.steps
+        self.steps += steps
+        finished = columns["return"][np.isfinite(columns["return"])]
+        mean = float(finished[-seeds:].mean()) if finished.size else float("nan")
+        self.progress.advance(count, steps / seconds, mean)
+        self.options.watch(self.progress.done, self.progress.updates)
+
+    def summary(self) -> dict[str, Any]:
+        """The return of each seed over the last tenth of the run, its time and memory, and warnings."""
+        table, config = self.metrics.table(), self.config
+        late = table["update"].to_numpy() >= config.updates - max(1, config.updates // 10)
+        returns, seeds = table["return"].to_numpy()[late], table["seed"].to_numpy()[late]
+        per_seed = {int(seed): _finite_mean(returns[seeds == seed]) for seed in np.unique(seeds)}
+        known = [value for value in per_seed.values() if value is not None]
+        seconds = time.monotonic() - self.began
+        return {
+            "world": config.world,
+            "updates": config.updates,
+            "seeds": config.seeds,
+            "return": _finite_mean(np.asarray(known)),
+            "return_standard_error": float(np.std(known, ddof=1) / np.sqrt(len(known))) if len(known) > 1 else None,
+            "return_per_seed": per_seed,
+            "seconds": round(seconds, 3),
+            "compile_seconds": round(self.compile_seconds, 3),
+            "steps_per_second": round(self.steps / seconds),
+            "warnings": list(cautions(config, table).values()),
+            "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
+        }
+
+
+class _Group:
+    """A group of seeds in training: the state after `done` updates, and metrics since the last checkpoint."""
+
+    def __init__(self, session: Session, engine: Engine, group: list[int]):
+        self.session, self.kept, self.config = session, session.kept, session.config
+        self.engine, self.group = engine, group
+        self.folder = self.kept.checkpoints(group)
+        self.done = 0
+        found = load_newest(self.folder, engine.template, session.progress.say)
+        self.state = engine.init(group)
+        if found is not None:
+            self.done, self.state = found[0], jax.tree.map(jax.numpy.asarray, found[1])
+        else:
+            save_checkpoint(self.folder, 0, self.state)
+        session.metrics.keep_before(group, self.done)
+        session.progress.skip(self.done)
+        self.events = EventWriter(self.kept.events(group), self.done)
+        first = first_logged_update(engine.learner, self.kept.log_megabytes)
+        self.log = LogWriter(self.kept.log(group), first, self.done)
+        self.unsaved: list[tuple[int, Columns]] = []
+        self.saved = time.monotonic()
+        self.chunk = 1
+
+    def train(self, interrupted: Callable[[], Stopped | None]) -> None:
+        """Make all updates that are left, with checkpoints in between, and write the policies and evaluators."""
+        updates = self.config.updates
+        while self.done < updates:
+            if stopped := interrupted():
+                self._save_if_needed()
+                raise Stopped(
+                    f"stopped after update {self.done} of {updates}; "
+                    f"resume with the same command and --out {self.kept.path} --resume",
+                    stopped.number,
+                )
+            self._advance()
+            if self.done == updates or time.monotonic() - self.saved > self.session.options.checkpoint_seconds:
+                self._save()
+        self.events.close()
+        self._save_results()
+
+    def _advance(self) -> None:
+        """Make one chunk of updates; once the log has begun, one update, whose batch is logged."""
+        began = time.monotonic()
+        logged = self.done >= self.log.first
+        try:
+            if logged:
+                self.state, columns, batch = self.engine.advance_logged(self.state, self.done)
+                self.log.add(self.done, batch)
+            else:
+                count = min(self.chunk, self.log.first - self.done, CAPACITY)
+                self.state, columns = self.engine.advance(self.state, self.done, count)
+        except FaultError as error:
+            self._save_if_needed()
+            raise type(error)(f"{error}; the run is kept up to update {self.done}, resume with --resume") from error
+        seconds, count = time.monotonic() - began, len(columns["fault"])
+        self._stop_if_diverged(columns.pop("fault"), columns)
+        self.session.add_metrics(self.done, self.group, columns)
+        self.unsaved.append((self.done, columns))
+        self.done += count
+        self.session.show(self.group, seconds, columns)
+        self.chunk = max(1, min(2 * count, int(count * CHUNK_SECONDS / seconds)))
+
+    def _save_if_needed(self) -> None:
+        if self.unsaved:
+            self._save()
+
+    def _save(self) -> None:
+        """Write log, metrics and events first, so that the rows of all updates before a checkpoint are there."""
+        self.kept.check_there()
+        self.log.flush()
+        self.session.metrics.write(self.kept.metrics)
+        self.session.warn(self.session.metrics.table())
+        for first, columns in self.unsaved:
+            self.events.add(first, columns)
+        self.events.flush()
+        save_checkpoint(self.folder, self.done, jax.device_get(self.state))
+        self.saved, self.unsaved = time.monotonic(), []
+
+    def _save_results(self) -> None:
+        """Write the final policy of each seed, and its evaluator in evaluation-aware runs."""
+        state, learner = jax.device_get(self.state), self.engine.learner
+        for index, seed in enumerate(self.group):
+            one = jax.tree.map(lambda leaf, at=index: leaf[at], state)
+            about = {"kind": "policy", "world": self.config.world} | written_by(self.config, seed)
+            save_tree(self.kept.policy(seed), one.agent.policy, about)
+            if one.evaluation is not None:
+                save_evaluator(self.kept.evaluator(seed), learner.learnt(one.evaluation), self.config, seed)
+
+    def _stop_if_diverged(self, fault: np.ndarray, columns: Columns) -> None:
+        """Raise DivergedError at the first update that made NaN or infinity, after saving the metrics before it."""
+        if not fault.any():
+            return
+        row = int(np.flatnonzero(fault.any(axis=1))[0])
+        index = int(np.flatnonzero(fault[row])[0])
+        if row:
+            self.session.add_metrics(self.done, self.group, {name: values[:row] for name, values in columns.items()})
+            self.session.metrics.write(self.kept.metrics)
+        newest = max(self.folder.glob("update-*"), default=None)
+        raise DivergedError(
+            f"{FAULTS[fault[row, index] - 1]} became NaN or infinite in update {self.done + row}, seed {self.group[index]}; "
+            f"training stopped, the last good checkpoint is {newest}"
+        )
+
+
+def _finite_mean(values: np.ndarray) -> float | None:
+    values = np.asarray(values, float)
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if values.size else None
