@@ -11,7 +11,7 @@ import pytest
 import evarl
 from evarl.cli.main import call
 from evarl.errors import InputError
-from evarl.evaluation.subjects import check_actions
+from evarl.evaluation.policies import check_actions
 from evarl.worlds.spaces import Box
 from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
@@ -90,10 +90,10 @@ def test_a_policy_in_python_shows_what_it_must(run, tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("seventh", "takes the action 7 in navigation; want a whole number from 0 to 3"),
-        ("before_first", "takes the action -1 in navigation; want a whole number from 0 to 3"),
-        ("fraction", "gives actions float32[3] for 3 observations; want integer[3]"),
-        ("pairs", "gives actions int32[3, 2] for 3 observations; want integer[3]"),
+        ("seventh", "takes the action 7 in navigation; must be a whole number from 0 to 3"),
+        ("before_first", "takes the action -1 in navigation; must be a whole number from 0 to 3"),
+        ("fraction", "gives actions float32[3] for 3 observations; must be integer[3]"),
+        ("pairs", "gives actions int32[3, 2] for 3 observations; must be integer[3]"),
     ],
 )
 def test_actions_that_the_world_does_not_have_are_refused(run, name, message, tmp_path, monkeypatch, capsys):
@@ -114,7 +114,7 @@ def test_actions_are_refused_before_a_world_on_the_host_takes_them(tmp_path, mon
     assert call(["assess", str(run.path), "--policy-import", "driver_of_tests:before_first"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.endswith("takes the action -1 in gymnasium/CartPole-v1; want a whole number from 0 to 1\n")
+    assert err.endswith("takes the action -1 in gymnasium/CartPole-v1; must be a whole number from 0 to 1\n")
     assert err.count("\n") == 1
 
 
@@ -123,7 +123,7 @@ def test_actions_in_boxes_are_finite_and_clipped_where_there_are_two_bounds():
     world = SimpleNamespace(name="a box", action_space=Box((2,), (-2.0, 0.0), (2.0, np.inf)))
     check_actions(world, np.array([[5.0, 3.0], [-5.0, 0.0]], np.float32), "it")
     for wrong in ([0.0, -0.1], [np.nan, 1.0], [np.inf, 1.0], [0.0, np.inf]):
-        with pytest.raises(InputError, match=r"it takes the action \[.*\] in a box; want finite numbers that Box"):
+        with pytest.raises(InputError, match=r"it takes the action \[.*\] in a box; must be finite numbers in Box"):
             check_actions(world, np.array([[0.0, 0.0], wrong], np.float32), "it")
 
 
@@ -175,7 +175,7 @@ def test_a_policy_of_other_shapes_is_refused(run, tmp_path, capsys):
         (["--states", "5,5"], "states: (5.0, 5.0) is outside of navigation"),
         (["--states", "1"], "states: a state of navigation has 2 numbers"),
         (["--samples", "0"], "samples: 0 is not allowed"),
-        (["--policy-import", "numpy"], "policy-import: 'numpy' is not allowed; want module:name"),
+        (["--policy-import", "numpy"], "policy-import: 'numpy' is not allowed; must be module:name"),
         (["--policy", "a", "--policy-import", "b:c"], "only one of them"),
     ],
 )

@@ -17,7 +17,7 @@ from evarl.certificates.planning import Terms, make_protocol
 from evarl.certificates.protocol import policy_name
 from evarl.certificates.subject import Subject
 from evarl.errors import InputError
-from evarl.evaluation.subjects import draw_starts
+from evarl.evaluation.starts import draw_starts
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 
@@ -66,7 +66,7 @@ def compare_policies(
     predicted: list[float] = []
     for one in subjects:
         predict = one.assessed(jax.random.fold_in(show_key, len(predicted)))
-        predicted.append(float(predict(draw_starts(one.world, start_key, STARTS).shown).mean()))
+        predicted.append(float(predict(draw_starts(one.world, start_key, STARTS).queries).mean()))
     order = np.argsort(-np.asarray(predicted), kind="stable").tolist()
     ranked = tuple(policies[i] for i in order)
     protocols = [make_protocol(one, terms, candidates=ranked) for one in subjects]

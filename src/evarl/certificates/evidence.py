@@ -18,7 +18,7 @@ from evarl.certificates.conclusions import decide
 from evarl.certificates.protocol import Protocol
 from evarl.certificates.subject import Predict, Subject
 from evarl.errors import InputError
-from evarl.evaluation.subjects import draw_starts
+from evarl.evaluation.starts import draw_starts
 from evarl.worlds.world import HostWorld
 
 Evidence = dict[str, list[float]]
@@ -85,7 +85,7 @@ def _with_predictions(test: PolicyTest, say: Say) -> Evidence:
 def _predicted_return(test: PolicyTest, subject: Subject, predict: Predict) -> float:
     """Ĵ(Ξ): the evaluator's predictions, clipped into what is possible and averaged over start states."""
     starts = draw_starts(subject.world, test.purpose(4), STARTS)
-    return float(predict(starts.shown).clip(*test.protocol.range).mean())
+    return float(predict(starts.queries).clip(*test.protocol.range).mean())
 
 
 def _mean_return(test: PolicyTest, say: Say) -> Evidence:

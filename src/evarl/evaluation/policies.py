@@ -1,4 +1,4 @@
-"""Policies from elsewhere: of another run's file, of a checkpoint, or written by the user in Python."""
+"""Policies to be assessed: from a file of a run, from a checkpoint, or a Python function of the user."""
 
 import importlib
 import sys
@@ -11,19 +11,20 @@ import numpy as np
 from jaxtyping import Array
 
 from evarl.agents.agent import PolicyState
+from evarl.agents.distributions import world_action
 from evarl.errors import FileError, InputError
 from evarl.runs.checks import check_finite
 from evarl.runs.run import Run
 from evarl.simulation.collect import Act
 from evarl.storage.tensors import load_arrays
-from evarl.worlds.spaces import Box
+from evarl.worlds.spaces import Box, Discrete
 from evarl.worlds.world import HostWorld, Key, World
 
 IN_CHECKPOINT = "agent/policy/"
 
 
 def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
-    """A policy for this run's agent from a policy file, or the index-th seed of a checkpoint."""
+    """The parameters of a policy for this run's agent, from a policy file or the index-th seed of a checkpoint."""
     arrays, about = load_arrays(path)
     if about.get("kind") == "checkpoint":
         stacked = {name.removeprefix(IN_CHECKPOINT): x for name, x in arrays.items() if name.startswith(IN_CHECKPOINT)}
@@ -32,10 +33,12 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
             raise FileError(f"{path}: holds no policy")
         (count,) = seeds
         if not 0 <= index < count:
-            raise InputError(f"policy-seed: {index} is not allowed; {path} holds {count} seeds, want 0 to {count - 1}")
+            raise InputError(
+                f"policy-seed: {index} is not allowed; must be 0 to {count - 1}, the seeds that {path} holds"
+            )
         arrays = {name: x[index] for name, x in stacked.items()}
     elif about.get("kind") != "policy":
-        raise FileError(f"{path}: is of kind {about.get('kind')}; want a policy or a checkpoint")
+        raise FileError(f"{path}: is of kind {about.get('kind')}; expected a policy or a checkpoint")
     environments = run.config.environments
     wanted = jax.eval_shape(lambda key: run.learner.agent.init(key, environments).policy, jax.random.PRNGKey(0))
     leaves, structure = jax.tree_util.tree_flatten_with_path(wanted)
@@ -45,7 +48,7 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
         if here != there:
             raise InputError(
                 f"policy: {path} does not fit this run's agent: {name} is {there} there and {here} here; "
-                "want a policy with the same networks"
+                "must be a policy with the same networks"
             )
     policy = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in named])
     check_finite(path, policy)
@@ -53,14 +56,14 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
 
 
 def import_policy(name: str, world: World | HostWorld) -> Act:
-    """A callable `f(key, observations) → (actions, log-probabilities or None)` that the user names as module:name.
+    """The function `f(key, observations) → (actions, log-probabilities or None)` that the user names as module:name.
 
-    Its module is looked for in the current directory first. Actions are in the policy's units: whole numbers, or numbers
-    that are −1 and 1 at the bounds. It is tried out on shapes alone, so that mistakes are told before anything runs.
+    The module is searched in the current directory first. Actions are in the policy's units: whole numbers, or numbers
+    that are −1 and 1 at the bounds. The function is traced with abstract arrays, so that errors are found before it runs.
     """
     module, separator, attribute = name.partition(":")
     if not (module and separator and attribute):
-        raise InputError(f"policy-import: '{name}' is not allowed; want module:name")
+        raise InputError(f"policy-import: '{name}' is not allowed; must be module:name")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -68,7 +71,7 @@ def import_policy(name: str, world: World | HostWorld) -> Act:
     except Exception as error:  # whatever the user's module raises
         raise InputError(f"policy-import: '{name}' cannot be imported ({_brief(error)})") from error
     if not callable(function):
-        raise InputError(f"policy-import: '{name}' is a {type(function).__name__}; want f(key, observations)")
+        raise InputError(f"policy-import: '{name}' is a {type(function).__name__}; must be f(key, observations)")
 
     def act(key: Key, observation: Array) -> tuple[Array, Array]:
         action, log_prob = function(key, observation)
@@ -82,16 +85,30 @@ def import_policy(name: str, world: World | HostWorld) -> Act:
     except Exception as error:
         raise InputError(
             f"policy-import: '{name}' does not work on a key and observations {_shape(shown)} inside a compiled "
-            f"program; want (actions, log-probabilities or None) by jax.numpy ({_brief(error)})"
+            f"program; must return (actions, log-probabilities or None) made by jax.numpy ({_brief(error)})"
         ) from error
     wanted = (count, world.action_space.size) if isinstance(world.action_space, Box) else (count,)
     kind = np.floating if isinstance(world.action_space, Box) else np.integer
     if action.shape != wanted or not jnp.issubdtype(action.dtype, kind):
         raise InputError(
             f"policy-import: '{name}' gives actions {_shape(action)} for {count} observations; "
-            f"want {kind.__name__}{list(wanted)}"
+            f"must be {kind.__name__}{list(wanted)}"
         )
     return act
+
+
+def check_actions(world: World | HostWorld, actions: np.ndarray, policy: str) -> None:
+    """Refuse actions [M, ...] that the world does not have; actions that the world clips to its bounds are allowed."""
+    space = world.action_space
+    if isinstance(space, Discrete):
+        wrong, expected = (actions < 0) | (actions >= space.n), f"a whole number from 0 to {space.n - 1}"
+    else:
+        low, high = (bound.reshape(1, -1) for bound in space.bounds())
+        taken = np.asarray(world_action(space, jnp.asarray(actions))).reshape(len(actions), -1)
+        wrong = ~(np.isfinite(actions) & (taken >= low) & (taken <= high)).all(axis=1)
+        expected = f"finite numbers in {space}"
+    if wrong.any():
+        raise InputError(f"{policy} takes the action {actions[wrong][0]} in {world.name}; must be {expected}")
 
 
 def _shape(leaf: Any) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from evarl.assessment.assessment import Assessment
-from evarl.evaluation.evaluate import Evaluation, SeedEvaluation, evaluate
+from evarl.evaluation.evaluate import evaluate
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
+from evarl.evaluation.results import Evaluation, SeedEvaluation
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import preset
 from evarl.ope.configuration import LABELS, LogSettings
