@@ -1,11 +1,14 @@
 """Evaluations whose result is known, because the evaluator says what we make it say."""
 
+from types import ModuleType
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.tree_util import Partial
 
 import evarl
+import evarl.evaluation
+import evarl.report
 from evarl.evaluation.predictions import BehaviourPredictor, EvaluatorPredictions, oldest_first
 from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, SHUFFLED, ZEROED
 from evarl.evaluation.scores import MeanAndError
@@ -90,7 +93,7 @@ def test_remembered_policies_come_oldest_first_and_without_empty_slots():
 
 def test_a_single_seed_is_shuffled_with_its_own_older_policies(run, key):
     predictor, learnt = BehaviourPredictor(run), run.evaluator_state(0)
-    assessed = predictor.assess(Partial(run.learner.agent.act, run.policy_state(0)), key)
+    assessed = predictor.assess_seed(0, key)
     alone = EvaluatorPredictions(predictor, {0: learnt}, {0: assessed}, run.config)
     assert alone.shuffled_with == "older remembered policies of the same seed"
     queries = np.zeros((1, 2), np.float32)
@@ -108,3 +111,9 @@ def test_a_passive_run_is_measured_against_its_own_truth(run, tmp_path):
     assert found.passive.rows == own.rows
     with pytest.raises(evarl.errors.InputError, match="must be a run with β = 0"):
         evarl.evaluate(run, passive=run, **QUICK)
+
+
+@pytest.mark.parametrize("folder", [evarl.evaluation, evarl.report], ids=lambda folder: folder.__name__)
+def test_public_names_are_not_their_modules(folder):
+    for _ in range(2):  # the second time, the module has been imported
+        assert not [name for name in folder.__all__ if isinstance(getattr(folder, name), ModuleType)]

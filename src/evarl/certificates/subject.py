@@ -79,7 +79,7 @@ class Subject:
                 f"{self.run.path}: has no evaluator; only the claim J can be made of it, or train with --beta"
             )
         predictor, state = _predictor(self.run), self.run.evaluator_state(self.seed).state
-        return functools.partial(predictor.predict, state, predictor.assess(self.act, key).behaviour)
+        return functools.partial(predictor.predict, state, predictor.assess_seed(self.seed, key).behaviour)
 
     @functools.cached_property
     def not_fitted(self) -> str | None:

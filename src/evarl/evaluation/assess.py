@@ -14,7 +14,7 @@ from evarl.assessment.assessment import given_states
 from evarl.assessment.configuration import parse_start_states
 from evarl.errors import InputError
 from evarl.evaluation.policies import import_policy, read_policy
-from evarl.evaluation.predictions import BehaviourPredictor
+from evarl.evaluation.predictions import BehaviourPredictor, training_range
 from evarl.evaluation.starts import draw_starts, root_key
 from evarl.runs.checks import not_fitted
 from evarl.runs.machine import keep_compiled_programs
@@ -132,6 +132,7 @@ def assess(
     starts = draw_starts(run.world, start_key, samples)
     predictor = BehaviourPredictor(run, replicates, name if policy_import is None else f"policy-import: '{name}'")
     assessed = predictor.assess(act, assessment_key)
+    lowest, highest = training_range(learnt)
     reason = not_fitted(learnt, run.config, seed)
 
     def predict(queries: Any) -> Float[np.ndarray, " Q"]:
@@ -144,8 +145,8 @@ def assess(
         policy=name,
         observations=np.asarray(learnt.scenarios),
         returns=assessed.returns,
-        lowest=np.asarray(learnt.lowest, np.float64),
-        highest=np.asarray(learnt.highest, np.float64),
+        lowest=lowest,
+        highest=highest,
         not_fitted=reason,
         predicted=predict(starts.queries),
         drawn=starts.drawn,

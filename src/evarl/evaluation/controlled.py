@@ -44,8 +44,7 @@ def frozen_values(run: Run, seed: int, random_seed: int = 0) -> dict[str, Value]
     if learnt is not None and not_fitted(learnt, run.config, seed) is None:
         key, _ = _keys(seed, random_seed)
         predictor = BehaviourPredictor(run)
-        behaviour = predictor.assess(Partial(agent.act, policy), key).behaviour
-        values[EVALUATOR] = predictor.value(learnt.state, behaviour)
+        values[EVALUATOR] = predictor.value(learnt.state, predictor.assess_seed(seed, key).behaviour)
     return values | {CRITIC: Partial(agent.value, policy)}
 
 

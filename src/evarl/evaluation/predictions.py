@@ -68,7 +68,7 @@ class BehaviourPredictor:
         assert examiner is not None
         replicates = run.config.assessment.replicates if replicates is None else replicates
         check_assessment(run.world, assessment.scenarios, assessment.horizon, replicates)
-        self._evaluator = examiner.evaluator
+        self._run, self._evaluator = run, examiner.evaluator
         self._predict = jax.jit(jax.vmap(self._evaluator.predict, (None, 0, None)))
 
         def check(actions: np.ndarray) -> None:
@@ -83,6 +83,10 @@ class BehaviourPredictor:
         """Roll a policy through the assessment once."""
         returns = self._returns(act, key)
         return Assessed(returns.mean(axis=1).astype(np.float32), returns)
+
+    def assess_seed(self, seed: int, key: Key) -> Assessed:
+        """Roll the final policy of a seed through the assessment once."""
+        return self.assess(Partial(self._run.learner.agent.act, self._run.policy_state(seed)), key)
 
     def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Any) -> Float[np.ndarray, " Q"]:
         """V̂ at the queries [Q, ...] for the policy with this behaviour."""
@@ -126,15 +130,14 @@ class EvaluatorPredictions:
         learnt, assessed = {}, {}
         for seed in run.seeds:
             try:
-                evaluator, policy = run.evaluator_state(seed), run.policy_state(seed)
+                evaluator, seed_key = run.evaluator_state(seed), jax.random.fold_in(jax.random.fold_in(key, seed), 1)
+                assessed[seed] = predictor.assess_seed(seed, seed_key)
             except FileError as error:
                 if seed in seeds:
                     raise
                 say(f"seed {seed} is left out of Ξ shuffled: {error}")
                 continue
             learnt[seed] = evaluator
-            seed_key = jax.random.fold_in(jax.random.fold_in(key, seed), 1)
-            assessed[seed] = predictor.assess(Partial(run.learner.agent.act, policy), seed_key)
         return cls(predictor, learnt, assessed, run.config)
 
     @property
@@ -166,6 +169,11 @@ class EvaluatorPredictions:
         return (
             remembered if any(map(_count, remembered)) else [_stacked([self.assessed[one].behaviour for one in rest])]
         )
+
+
+def training_range(learnt: LearntEvaluator) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """Lowest and highest return in each scenario of the policies that the evaluator was fitted to."""
+    return np.asarray(learnt.lowest, np.float64), np.asarray(learnt.highest, np.float64)
 
 
 def zeroed(state: EvaluatorState, behaviour: Behaviour) -> Behaviour:
