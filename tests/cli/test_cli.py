@@ -151,5 +151,7 @@ def test_version(capsys):
         ),
     ],
 )
-def test_errors_of_the_parser_have_no_title(arguments, line, capsys, tmp_path):
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_errors_of_the_parser_have_no_title(arguments, line, encoding, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(type(sys.stdout), "encoding", encoding)  # boxes are drawn with the characters that there are
     assert refused(capsys, tmp_path, *arguments) == line

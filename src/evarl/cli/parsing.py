@@ -40,7 +40,8 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
 
 
 def _one_line(text: str) -> str:
-    """The message of the parser, which it prints in a box with a title and parts of its help."""
-    text = re.sub(r"╭─[^╮]*╮", " ", text)
-    words = re.sub(r"[╭╮╰╯─│┌┐└┘━┃]|\x1b\[[0-9;]*m|\[/?[a-z]+\]", " ", text)
+    """The message of the parser, without the box around it, its title, and the help below it."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    text = re.sub(r"\A(╭.*|.*\n\s*-{3,}\s*)\n", "", text)
+    words = re.sub(r"[╭╮╰╯─│┌┐└┘━┃]|-{3,}|\[/?[a-z]+\]", " ", text)
     return re.split(r" (?:Argument helptext:|For full helptext)", " ".join(words.split()))[0]
