@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 
 import evarl
 from evarl.cli.main import call
+from evarl.errors import InputError
+from evarl.evaluation.policies import check_actions
+from evarl.worlds.spaces import Box
 from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
 UP = """
@@ -88,8 +92,8 @@ def test_a_policy_in_python_shows_what_it_must(run, tmp_path, monkeypatch, capsy
     [
         ("seventh", "takes the action 7 in navigation; must be a whole number from 0 to 3"),
         ("before_first", "takes the action -1 in navigation; must be a whole number from 0 to 3"),
-        ("fraction", "gives actions float32[3] for 3 observations; want integer[3]"),
-        ("pairs", "gives actions int32[3, 2] for 3 observations; want integer[3]"),
+        ("fraction", "gives actions float32[3] for 3 observations; must be integer[3]"),
+        ("pairs", "gives actions int32[3, 2] for 3 observations; must be integer[3]"),
     ],
 )
 def test_actions_that_the_world_does_not_have_are_refused(run, name, message, tmp_path, monkeypatch, capsys):
@@ -112,6 +116,15 @@ def test_actions_are_refused_before_a_world_on_the_host_takes_them(tmp_path, mon
     assert out == ""
     assert err.endswith("takes the action -1 in gymnasium/CartPole-v1; must be a whole number from 0 to 1\n")
     assert err.count("\n") == 1
+
+
+def test_actions_in_boxes_are_finite_and_clipped_where_there_are_two_bounds():
+    """−1 and 1 stand for two bounds, and what is beyond is clipped; a single bound is not."""
+    world = SimpleNamespace(name="a box", action_space=Box((2,), (-2.0, 0.0), (2.0, np.inf)))
+    check_actions(world, np.array([[5.0, 3.0], [-5.0, 0.0]], np.float32), "it")
+    for wrong in ([0.0, -0.1], [np.nan, 1.0], [np.inf, 1.0], [0.0, np.inf]):
+        with pytest.raises(InputError, match=r"it takes the action \[.*\] in a box; must be finite numbers in Box"):
+            check_actions(world, np.array([[0.0, 0.0], wrong], np.float32), "it")
 
 
 def test_returns_outside_of_training_are_warned_about(run, tmp_path, capsys):
@@ -160,9 +173,9 @@ def test_a_policy_of_other_shapes_is_refused(run, tmp_path, capsys):
     [
         (["--seed", "9"], "seed: 9 is not one of this run's seeds"),
         (["--states", "5,5"], "states: (5.0, 5.0) is outside of navigation"),
-        (["--states", "1"], "states: [(1.0,)] is not allowed; a state of navigation has 2 numbers"),
+        (["--states", "1"], "states: a state of navigation has 2 numbers"),
         (["--samples", "0"], "samples: 0 is not allowed"),
-        (["--policy-import", "numpy"], "policy-import: 'numpy' is not allowed; want module:name"),
+        (["--policy-import", "numpy"], "policy-import: 'numpy' is not allowed; must be module:name"),
         (["--policy", "a", "--policy-import", "b:c"], "only one of them"),
     ],
 )

@@ -135,3 +135,23 @@ def test_worlds_lists_spaces_horizon_and_discount(capsys):
 def test_version(capsys):
     assert call(["--version"]) == 0
     assert re.fullmatch(r"evarl \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["worlds", "--all"], "evarl: Unrecognized options: --all\n"),
+        (
+            ["assess", "a", "--samples", "x"],
+            "evarl: Error parsing --samples: invalid literal for int() with base 10: 'x'\n",
+        ),
+        (
+            ["assess"],
+            "evarl: Missing from evarl assess: RUN Directory of a finished run with an evaluator. (required)\n",
+        ),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_errors_of_the_parser_have_no_title(arguments, line, encoding, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(type(sys.stdout), "encoding", encoding)  # boxes are drawn with the characters that there are
+    assert refused(capsys, tmp_path, *arguments) == line

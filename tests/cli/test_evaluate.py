@@ -78,7 +78,7 @@ def test_a_run_without_evaluator_has_truth_and_critic(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--seeds", "7"], "seeds: 7 is not one of this run's seeds 0 to 1"),
-        (["--seeds", "one"], "seeds: 'one' is not allowed; want all, or a list"),
+        (["--seeds", "one"], "seeds: 'one' is not allowed; must be all, or a list"),
         (["--rollouts", "1"], "rollouts: 1 is not allowed"),
         (["--states", "0"], "states: 0 is not allowed"),
         (["--replicates", "0"], "replicates: 0 is not allowed"),

@@ -1,14 +1,18 @@
 """Evaluations whose result is known, because the evaluator says what we make it say."""
 
+from types import ModuleType
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import evarl
-from evarl.evaluation.predictions import Witness
+import evarl.evaluation
+import evarl.report
+from evarl.evaluation.predictions import BehaviourPredictor, EvaluatorPredictions, oldest_first
 from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, SHUFFLED, ZEROED
-from evarl.evaluation.scores import Estimate
-from evarl.evaluators.evaluator import LearntEvaluator
+from evarl.evaluation.scores import MeanAndError
+from evarl.learning.examiner import LearntEvaluator
 from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
 QUICK = {"rollouts": 4, "states": 8}
@@ -33,7 +37,7 @@ def test_a_constant_evaluator_is_scored_as_numpy_says(run, tmp_path):
         assert row.mae.standard_error == pytest.approx(abs(maes[0] - maes[1]) / 2, rel=1e-4)
         assert row.bias.mean == pytest.approx(np.mean([error.mean() for error in errors]), rel=1e-5)
         assert row.rmse.mean == pytest.approx(max(0.0, mse) ** 0.5, rel=1e-5)
-        assert row.rank_states == Estimate(None), "a constant has no ranks"
+        assert row.rank_states == MeanAndError(None), "a constant has no ranks"
         for other in (ZEROED, SHUFFLED):
             assert found.row(other, kind).mae.mean == pytest.approx(row.mae.mean), "it does not look at Ξ"
 
@@ -65,7 +69,7 @@ def test_one_start_state_gets_the_rollouts_of_all(run):
     (seed,) = found.seeds
     truth = seed.queries["start"].truth
     assert (truth.value.shape, truth.rollouts) == ((1,), 32)
-    assert found.discounted == seed.discounted == Estimate(float(truth.value[0]), float(truth.standard_error[0]))
+    assert found.discounted == seed.discounted == MeanAndError(float(truth.value[0]), float(truth.standard_error[0]))
     assert found.undiscounted.standard_error > 0
     assert seed.queries["visited"].truth.value.shape == (8,)
     assert seed.queries["visited"].predictions[SHUFFLED].shape == (4, 8), "4 remembered policies of the other seed"
@@ -79,15 +83,24 @@ def test_results_of_a_seed_do_not_depend_on_the_others_asked_for(run):
             np.testing.assert_array_equal(said, alone.queries[kind].predictions[name])
 
 
-def test_remembered_policies_come_oldest_first_and_without_empty_slots(run):
-    slots = jnp.arange(8, dtype=jnp.float32).reshape(4, 2)
-    learnt = {0: run.evaluator_state(0).replace(remembered=slots)}
-    witness = Witness(run, learnt, {})
-    assert [row[0] for row in witness._remembered(0)] == [4, 6, 0, 2], "6 updates in 4 slots: the fifth is in the first"
-    assert witness.shuffled_with == "older remembered policies of the same seed"
-    assert [row[0] for row in witness._others(0)] == [4, 6, 0]
-    witness._updates = 3
-    assert [row[0] for row in witness._remembered(0)] == [0, 2, 4]
+def test_remembered_policies_come_oldest_first_and_without_empty_slots():
+    slots = {"any": jnp.arange(8, dtype=jnp.float32).reshape(4, 2), "tree": jnp.arange(4)}
+    for updates, order in {0: [], 3: [0, 1, 2], 4: [0, 1, 2, 3], 6: [2, 3, 0, 1]}.items():
+        found = oldest_first(slots, updates)
+        assert found["tree"].tolist() == order, "the fifth update is in the first of four slots"
+        np.testing.assert_array_equal(found["any"], np.asarray(slots["any"])[order])
+
+
+def test_a_single_seed_is_shuffled_with_its_own_older_policies(run, key):
+    predictor, learnt = BehaviourPredictor(run), run.evaluator_state(0)
+    assessed = predictor.assess_seed(0, key)
+    alone = EvaluatorPredictions(predictor, {0: learnt}, {0: assessed}, run.config)
+    assert alone.shuffled_with == "older remembered policies of the same seed"
+    queries = np.zeros((1, 2), np.float32)
+    found = alone.predict(0, queries)
+    assert found[SHUFFLED].shape == (3, 1), "four are remembered, and the last is the policy itself"
+    np.testing.assert_allclose(found[EVALUATOR][0], predictor.predict(learnt.state, assessed.behaviour, queries))
+    np.testing.assert_allclose(found[EVALUATOR][0], predictor.value(learnt.state, assessed.behaviour)(queries), 1e-5)
 
 
 def test_a_passive_run_is_measured_against_its_own_truth(run, tmp_path):
@@ -96,5 +109,11 @@ def test_a_passive_run_is_measured_against_its_own_truth(run, tmp_path):
     own = evarl.evaluate(passive, **QUICK)
     assert found.passive is not None
     assert found.passive.rows == own.rows
-    with pytest.raises(evarl.errors.InputError, match="want a run with β = 0"):
+    with pytest.raises(evarl.errors.InputError, match="must be a run with β = 0"):
         evarl.evaluate(run, passive=run, **QUICK)
+
+
+@pytest.mark.parametrize("folder", [evarl.evaluation, evarl.report], ids=lambda folder: folder.__name__)
+def test_public_names_are_not_their_modules(folder):
+    for _ in range(2):  # the second time, the module has been imported
+        assert not [name for name in folder.__all__ if isinstance(getattr(folder, name), ModuleType)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from evarl.evaluation.scores import Estimate, Score, average, rank_correlation, root, score, skill
+from evarl.evaluation.scores import MeanAndError, average, relative_improvement, root, score, skill
 from evarl.truth.monte_carlo import Truth
 
 
@@ -22,7 +22,7 @@ def test_a_perfect_predictor_has_no_error_but_the_noise_of_the_truth():
     assert found.mae == pytest.approx(0.5 * np.sqrt(2 / np.pi), rel=0.05), "E|noise|, s.e. 0.5: MAE is not corrected"
     assert abs(found.mse) < 3 * found.noise
     assert found.noise == pytest.approx(0.25 * np.sqrt(2 / 2000), rel=0.1)
-    assert root(Estimate(min(found.mse, 0.0))).mean == 0.0
+    assert root(MeanAndError(min(found.mse, 0.0))).mean == 0.0
 
 
 def test_a_known_error_is_found_under_the_noise():
@@ -38,33 +38,45 @@ def test_errors_are_averaged_over_what_is_shuffled_not_taken_of_the_average():
     assert (found.mae, found.mse, found.bias, found.rank) == (1.0, 1.0, 0.0, None)
 
 
-def test_rank_correlation_is_spearmans():
+def test_ranks_are_spearmans_and_undefined_for_constants_and_two_states():
     rng = np.random.default_rng(1)
     for _ in range(20):
-        a, b = rng.integers(0, 6, size=(2, 12)).astype(float)
-        assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic, abs=1e-9)
-    assert rank_correlation([1.0, 2.0], [1.0, 2.0]) is None
-    assert rank_correlation([1.0, 1.0, 1.0], [1.0, 2.0, 3.0]) is None
+        values, predicted = rng.integers(0, 6, size=(2, 12)).astype(float)
+        truth = Truth(values, np.ones(12), values, rollouts=2)
+        assert score(truth, predicted[None]).rank == pytest.approx(spearmanr(values, predicted).statistic, abs=1e-9)
+        assert score(truth, np.ones((1, 12))).rank is None
+    two = Truth(np.array([1.0, 2.0]), np.ones(2), np.ones(2), rollouts=2)
+    assert score(two, np.array([[1.0, 2.0]])).rank is None
 
 
-def scores(*squares: float, noise: float = 0.0) -> list[Score]:
-    return [Score(mae=0.0, mse=square, bias=0.0, rank=None, noise=noise) for square in squares]
+def squares(*values: float) -> np.ndarray:
+    return np.array(values)
 
 
 def test_skill_divides_averages_and_its_error_is_the_jackknifes():
-    found = skill(scores(1.0, 3.0), {"critic": scores(9.0, 1.0), "mean": scores(5.0, 3.0)})
+    found = skill(squares(1.0, 3.0), {"critic": squares(9.0, 1.0), "mean": squares(5.0, 3.0)})
     assert found.best_without == "mean", "4 on average, although the critic is best for one seed"
     assert found.estimate.mean == pytest.approx(0.5)
     left_out = np.array([1 - 3 / 3, 1 - 1 / 5])
     assert found.estimate.standard_error == pytest.approx(np.sqrt(left_out.var()))
+    assert found.estimate == relative_improvement(squares(1.0, 3.0), squares(5.0, 3.0))
+
+
+def test_a_seed_whose_reference_is_almost_right_does_not_decide_the_skill():
+    errors, reference = squares(1.0, 1.0, 1.0), squares(3.0, 3.0, 1e-6)
+    assert (1 - errors / reference).mean() < -1e5, "the mean of ratios"
+    assert relative_improvement(errors, reference).mean == pytest.approx(0.5)
 
 
 def test_there_is_no_skill_against_an_error_within_the_noise():
-    assert skill(scores(1.0), {"critic": scores(0.1, noise=0.06)}).estimate.mean is None
-    assert skill(scores(1.0), {"critic": scores(-0.1)}).estimate.mean is None
-    assert skill(scores(1.0), {"critic": scores(0.5, noise=0.06)}).estimate == Estimate(-1.0)
+    noise = {"critic": squares(0.06)}
+    assert skill(squares(1.0), {"critic": squares(0.1)}, noise).estimate.mean is None
+    assert skill(squares(1.0), {"critic": squares(-0.1)}).estimate.mean is None
+    assert skill(squares(1.0), {}).best_without is None
+    assert skill(squares(1.0), {"critic": squares(0.5)}, noise).estimate == MeanAndError(-1.0)
 
 
 def test_averages_leave_out_what_is_unknown():
-    assert average([None, None]) == Estimate(None)
-    assert average([2.0, None]) == Estimate(2.0)
+    assert average([None, None]) == MeanAndError(None)
+    assert average([2.0], error=0.5) == MeanAndError(2.0, 0.5)
+    assert average([2.0, None]) == MeanAndError(2.0)

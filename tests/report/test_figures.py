@@ -4,16 +4,18 @@ import dataclasses
 
 import numpy as np
 
-from evarl.evaluation.evaluate import Evaluation, Queries, SeedEvaluation
 from evarl.evaluation.predictors import EVALUATOR
-from evarl.evaluation.scores import Estimate
+from evarl.evaluation.results import Evaluation, Queries, SeedEvaluation
+from evarl.evaluation.scores import MeanAndError
 from evarl.report.figures import STYLES, evaluation_picture
 from evarl.truth.monte_carlo import Truth
 
 
 def test_a_picture_is_a_png_even_of_a_single_perfect_point():
     truth = Truth(np.zeros(1), np.zeros(1), np.zeros(1), rollouts=2)
-    seed = SeedEvaluation(0, Estimate(0.0), Estimate(0.0), [], {"start": Queries(truth, {EVALUATOR: np.zeros((1, 1))})})
+    seed = SeedEvaluation(
+        0, MeanAndError(0.0), MeanAndError(0.0), [], {"start": Queries(truth, {EVALUATOR: np.zeros((1, 1))})}
+    )
     numbers = {"beta": 0.0, "discount": 0.9, "horizon": 5, "rollouts": 2, "drawn": 1, "distinct": 1}
     rest = {field.name: None for field in dataclasses.fields(Evaluation)} | {"world": "a world", "seeds": [seed]}
     picture = evaluation_picture(Evaluation(**(rest | numbers)))

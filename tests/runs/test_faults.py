@@ -370,7 +370,7 @@ def test_too_little_memory_is_one_line(error, capfd, monkeypatch, tmp_path):
 
     monkeypatch.setattr("evarl.learning.engines.CompiledEngine.advance", advance)
     said = one_line(capfd, 1, "train", "navigation", *TINY, "--updates", "3", "--out", str(tmp_path / "run"))
-    assert said.startswith("evarl: there is too little memory (")
+    assert said.startswith("evarl: out of memory (")
 
 
 def started(*arguments: str) -> subprocess.Popen:

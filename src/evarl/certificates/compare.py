@@ -66,7 +66,7 @@ def compare_policies(
     predicted: list[float] = []
     for one in subjects:
         predict = one.assessed(jax.random.fold_in(show_key, len(predicted)))
-        predicted.append(float(predict(simulator_for(one.world).start_states(start_key, STARTS).shown).mean()))
+        predicted.append(float(predict(simulator_for(one.world).start_states(start_key, STARTS).queries).mean()))
     order = np.argsort(-np.asarray(predicted), kind="stable").tolist()
     ranked = tuple(policies[i] for i in order)
     protocols = [make_protocol(one, terms, candidates=ranked) for one in subjects]

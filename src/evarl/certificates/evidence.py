@@ -84,7 +84,7 @@ def _with_predictions(test: PolicyTest, say: Say) -> Evidence:
 def _predicted_return(test: PolicyTest, subject: Subject, predict: Predict) -> float:
     """Ĵ(Ξ): the evaluator's predictions, clipped into what is possible and averaged over start states."""
     starts = simulator_for(subject.world).start_states(test.purpose(4), STARTS)
-    return float(predict(starts.shown).clip(*test.protocol.range).mean())
+    return float(predict(starts.queries).clip(*test.protocol.range).mean())
 
 
 def _mean_return(test: PolicyTest, say: Say) -> Evidence:

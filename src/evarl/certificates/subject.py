@@ -14,7 +14,7 @@ from jaxtyping import Float
 from evarl.certificates import hashes
 from evarl.certificates.protocol import policy_name
 from evarl.errors import FileError, InputError
-from evarl.evaluation.subjects import Take, predictor, taker
+from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.runs.assessments import ASSESSMENT
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
@@ -75,9 +75,8 @@ class Subject:
             raise InputError(
                 f"{self.run.path}: has no evaluator; only the claim J can be made of it, or train with --beta"
             )
-        take, predict = _examination(self.run)
-        shown, state = take(self.act, key).mean(axis=1)[None], self.run.evaluator_state(self.seed).state
-        return lambda observation: predict(state, shown, observation)[0]
+        predictor, state = _predictor(self.run), self.run.evaluator_state(self.seed).state
+        return functools.partial(predictor.predict, state, predictor.assess_seed(self.seed, key).behaviour)
 
     @functools.cached_property
     def not_fitted(self) -> str | None:
@@ -99,10 +98,9 @@ class Subject:
 
 
 @functools.lru_cache(maxsize=8)
-def _examination(run: Run) -> tuple[Take, Callable]:
+def _predictor(run: Run) -> BehaviourPredictor:
     """The assessment and the predictions, compiled once for all seeds of a run."""
-    assert run.learner.examiner is not None
-    return taker(run, None), predictor(run.learner.examiner.evaluator)
+    return BehaviourPredictor(run)
 
 
 def open_subject(run: Run | str | Path, seed: int | None) -> Subject:

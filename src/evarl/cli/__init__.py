@@ -1,1 +1,1 @@
-"""How people ask."""
+"""The `evarl` command line: one module per command."""

@@ -1,4 +1,4 @@
-"""`evarl assess RUN`: the driver's test of a policy, and the value that is predicted from it."""
+"""`evarl assess RUN`: the assessment of a policy, and the value predicted from it."""
 
 import json
 import sys
@@ -12,32 +12,32 @@ from evarl.cli.tables import PlainTable, print_table
 from evarl.errors import plain_text
 
 if TYPE_CHECKING:
-    from evarl.evaluation.assess import Examination
+    from evarl.evaluation.assess import AssessmentResult
 
 BESIDE = 4
-"""Pictures in one row."""
+"""Pictures of start states in one row."""
 
 
 @dataclass(frozen=True)
 class Assess(OpensRuns):
-    """Roll a policy through a run's assessment once, and ask the run's evaluator for its deployment value."""
+    """Roll a policy through a run's assessment once, and predict its deployment value with the run's evaluator."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Directory of a finished run with an evaluator."""
     seed: int | None = None
-    """Whose policy and evaluator; by default the first."""
+    """Seed of the policy and the evaluator; by default the first."""
     policy: str | None = None
     """File of another policy with the same networks: policy/seed-N.safetensors of a run, or one of its checkpoints."""
     policy_seed: int = 0
-    """Which of the seeds in a checkpoint, counted from 0."""
+    """Index of the seed in a checkpoint, counted from 0."""
     policy_import: str | None = None
     """Another policy as module:name, a Python function (key, observations) → (actions, log-probabilities or None)."""
     states: str = ""
     """Predict at these states as well: "0.1,0.1 0.5,0.9" (worlds whose state is a list of numbers)."""
     samples: int = 64
-    """Start states to draw from μ_D."""
+    """Number of start states drawn from μ_D."""
     replicates: int | None = None
-    """Rollouts of each scenario; by default the run's own number."""
+    """Rollouts of each scenario; by default as in the run's configuration."""
     random_seed: int = 0
     """Random seed."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> None:
     command = parse(Assess, arguments, "evarl assess", Assess(tyro.MISSING))
 
     from evarl.evaluation.assess import assess  # imports JAX
-    from evarl.report.records import examination_record
+    from evarl.report.records import assessment_record
 
     found = assess(
         command.run,
@@ -67,31 +67,34 @@ def run(arguments: list[str]) -> None:
     for outside in [] if found.not_fitted else found.outside_training:
         print(
             f"warning: scenario {outside.scenario} returned {outside.returned:.3f}, outside of {outside.lowest:.3f} to "
-            f"{outside.highest:.3f} that the evaluator met in training; its prediction is a guess",
+            f"{outside.highest:.3f}, the range in training; the prediction is an extrapolation",
             file=sys.stderr,
         )
     if command.json:
         if found.not_fitted is not None:
             print(f"warning: {found.not_fitted}", file=sys.stderr)
-        print(json.dumps(examination_record(found)))
+        print(json.dumps(assessment_record(found)))
 
 
-def _print(found: "Examination") -> None:
+def _print(found: "AssessmentResult") -> None:
     from evarl.report.pictures import is_board, numbers
 
     print(plain_text(f"{found.policy}, assessed in {found.run} (seed {found.seed}, {found.world})"), end="\n\n")
     boards = is_board(found.observations[0])
     if boards:
         _print_boards(found)
-    table = PlainTable("scenario", *([] if boards else ["start state"]), "return", "met in training", box=None)
-    for i in range(len(found.shown)):
+    table = PlainTable("scenario", *([] if boards else ["start state"]), "return", "range in training", box=None)
+    for i in range(len(found.returns)):
         start = [] if boards else [numbers(found.observations[i])]
-        table.add_row(str(i + 1), *start, _return(found, i), f"{found.lowest[i]:.3f} to {found.highest[i]:.3f}")
+        ranges = [f"{low:.3f} to {high:.3f}" for low, high in zip(found.lowest[i], found.highest[i], strict=True)]
+        table.add_row(str(i + 1), *start, _return(found, i), ", ".join(ranges))
     print_table(table)
     if found.not_fitted is not None:
         print(f"\npredicted deployment value: not fitted ({found.not_fitted})")
         return
-    spread = "" if found.spread is None else f", standard deviation {found.spread:.3f} over them"
+    spread = (
+        "" if found.standard_deviation is None else f", standard deviation {found.standard_deviation:.3f} over them"
+    )
     print(
         f"\npredicted deployment value {found.mean:.3f} "
         f"(start states: {found.distinct} distinct of {found.drawn} drawn from μ_D{spread})"
@@ -100,14 +103,12 @@ def _print(found: "Examination") -> None:
         print(f"predicted value at {', '.join(f'{x:g}' for x in state)}: {value:.3f}")
 
 
-def _return(found: "Examination", i: int) -> str:
-    returns = found.returns[i]
-    if len(returns) == 1:
-        return f"{found.shown[i]:.3f}"
-    return f"{found.shown[i]:.3f} ± {returns.std(ddof=1) / len(returns) ** 0.5:.3f}"
+def _return(found: "AssessmentResult", i: int) -> str:
+    errors = found.standard_errors
+    return f"{found.mean_returns[i]:.3f}" + ("" if errors is None else f" ± {errors[i]:.3f}")
 
 
-def _print_boards(found: "Examination") -> None:
+def _print_boards(found: "AssessmentResult") -> None:
     from evarl.report.pictures import pictures
 
     drawn, legend = pictures(found.observations, found.world)

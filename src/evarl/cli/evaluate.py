@@ -1,4 +1,4 @@
-"""`evarl evaluate RUN`: predictions of a run's evaluators beside the truth and beside every control."""
+"""`evarl evaluate RUN`: predictions of a run's evaluators against true values, beside every control."""
 
 import json
 import sys
@@ -14,36 +14,36 @@ from evarl.errors import InputError, plain_text
 from evarl.ope.configuration import LogSettings
 
 if TYPE_CHECKING:
-    from evarl.evaluation.evaluate import Evaluation, Row
-    from evarl.evaluation.scores import Estimate
+    from evarl.evaluation.results import Evaluation, Row
+    from evarl.evaluation.scores import MeanAndError
 
 HEAD = ("predictor", "MAE", "RMSE, noise-corrected", "bias", "rank over states", "rank over seeds", "skill")
 
 
 @dataclass(frozen=True)
 class Evaluate(OpensRuns):
-    """Measure the evaluators of a run against Monte-Carlo truth; writes evaluation.json and evaluation.png."""
+    """Compare the predictions of a run's evaluators with Monte Carlo values; writes evaluation.json and evaluation.png."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Directory of a finished run."""
     seeds: str = "all"
     """Seeds to evaluate: all, or a list like "0 1 2"."""
     passive: str | None = None
-    """A run with β = 0 and a co-learnt evaluator, as a control; it is measured against its own truth."""
+    """Directory of a run with β = 0 and a co-learned evaluator, as a control; its own policies are evaluated."""
     rollouts: int | None = None
     """Rollouts from each state; by default 64, or 8 in worlds on the host."""
     states: int = 64
-    """States of each kind: drawn from μ_D, and visited by the policy."""
+    """Number of start states drawn from μ_D, and of states visited by the policy."""
     replicates: int | None = None
-    """Rollouts of each scenario of the assessment; by default the run's own number."""
+    """Rollouts of each scenario of the assessment; by default as in the run's configuration."""
     random_seed: int = 0
     """Random seed."""
     ope: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Put off-policy estimates from the log of the training beside the others (wants a run with --log-megabytes)."""
+    """Add off-policy estimates from the log of the training (requires a run with --log-megabytes)."""
     log: LogSettings = field(default_factory=LogSettings)
-    """How the log is used, with --ope."""
+    """Settings of off-policy evaluation, with --ope."""
     out: str | None = None
-    """File for the results; by default evaluation.json in the run. The picture goes beside it."""
+    """File for the results; by default evaluation.json in the run. The figure is written beside it."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -82,26 +82,26 @@ def run(arguments: list[str]) -> None:
 
 
 def parse_seeds(text: str) -> list[int] | None:
-    """The seeds that are meant; None for all."""
+    """Seeds as a list; None for all."""
     if text == "all":
         return None
     try:
         return [int(seed) for seed in text.replace(",", " ").split()]
     except ValueError as error:
-        raise InputError(f"seeds: '{text}' is not allowed; want all, or a list like \"0 1 2\"") from error
+        raise InputError(f"seeds: '{text}' is not allowed; must be all, or a list like \"0 1 2\"") from error
 
 
 def _print(found: "Evaluation") -> None:
     from evarl.evaluation.predictors import EVALUATOR, PASSIVE
 
     one = len(found.seeds) == 1
-    over = "standard errors are the Monte Carlo's" if one else f"mean ± standard error over {len(found.seeds)} seeds"
+    over = "standard errors of Monte Carlo values" if one else f"mean ± standard error over {len(found.seeds)} seeds"
     about = f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}"
     print(plain_text(about))
     print(f"start states: {found.start_states}; {found.rollouts} rollouts from each state")
     _print_returns("true return over μ_D", found)
     if found.passive is not None:
-        _print_returns("the passive run's", found.passive)
+        _print_returns("of the passive run", found.passive)
     for kind in found.seeds[0].queries:
         print()
         table = PlainTable(*HEAD, box=None, title=f"{kind} states", title_justify="left", title_style="bold")
@@ -111,23 +111,25 @@ def _print(found: "Evaluation") -> None:
             table.add_row(f"{PASSIVE} †", *_cells(found.passive.row(EVALUATOR, kind)))
         print_table(table)
         if kind in found.best_without:
-            print(f"skill is against the best without Ξ, here: {found.best_without[kind]}")
+            print(f"skill: compared with the best predictor without Ξ, {found.best_without[kind]}")
     _print_policies(found)
     print()
     if found.shuffled_with is not None:
-        print(f"Ξ shuffled: mean error with the assessment returns of {found.shuffled_with}")
+        print(f"Ξ shuffled: mean error with the assessments of {found.shuffled_with}")
     if found.passive is not None:
         passive = plain_text(found.passive.run)
-        print(f"† {passive}: other policies (β = 0), each against its own truth and its own best without Ξ")
+        print(
+            f"† {passive}: other policies (β = 0), compared with their own values and their own best predictor without Ξ"
+        )
     for note in found.notes:
         print(f"note: {plain_text(note)}")
 
 
 def _print_policies(found: "Evaluation") -> None:
-    """How well each predictor tells the seeds' policies apart."""
+    """Errors and ranks of each predictor over the policies of the seeds."""
     if not found.policies:
         return
-    title = f"over the {len(found.seeds)} policies: their values at start states"
+    title = f"over the {len(found.seeds)} policies: mean values at start states"
     head = ("predictor", "MAE", "RMSE", "Spearman", "Kendall", "regret@1", "rank violation")
     table = PlainTable(*head, box=None, title=title, title_justify="left", title_style="bold")
     for name, one in found.policies.items():
@@ -136,7 +138,7 @@ def _print_policies(found: "Evaluation") -> None:
         table.add_row(name, *("—" if cell is None else f"{cell:.3f}" for cell in cells))
     print()
     print_table(table)
-    print("regret@1: what is lost by choosing the policy said to be best, as a share of the range of true values")
+    print("regret@1: loss from choosing the policy with the highest prediction, as a share of the range of true values")
 
 
 def _print_returns(label: str, found: "Evaluation") -> None:
@@ -150,7 +152,7 @@ def _cells(row: "Row") -> list[str]:
     return [*map(_text, estimates), "—" if row.rank_seeds is None else f"{row.rank_seeds:.2f}", _text(row.skill)]
 
 
-def _text(estimate: "Estimate") -> str:
+def _text(estimate: "MeanAndError") -> str:
     if estimate.mean is None:
         return "—"
     error = estimate.standard_error

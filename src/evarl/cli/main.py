@@ -1,6 +1,6 @@
-"""The `evarl` command: finds the sub-command, and turns every foreseen error into one line and an exit code.
+"""The `evarl` command: runs a sub-command, and turns every expected error into one line and an exit code.
 
-0: done; 1: the work failed; 2: refused; 130: stopped by Ctrl-C; 143: by SIGTERM.
+0: done; 1: failed; 2: refused; 130: stopped by Ctrl-C; 143: stopped by SIGTERM.
 """
 
 import importlib
@@ -14,20 +14,20 @@ from evarl.storage.files import reason
 from evarl.storage.modules import only_here
 
 COMMANDS = {
-    "train": "train a policy, with --beta an evaluable one, and keep the run in a directory",
-    "assess": "give a policy the driver's test, and predict its deployment value from it",
-    "evaluate": "measure a run's evaluators against the truth, beside every control",
+    "train": "train a policy, with --beta an evaluable one, and write the run to a directory",
+    "assess": "roll a policy through the assessment, and predict its deployment value from it",
+    "evaluate": "compare the predictions of a run's evaluators with true values, beside every control",
     "certify": "test a claim about a policy, and issue a certificate that holds for finite samples",
     "compare": "test which of several policies reach a threshold, the most promising first",
     "verify": "check a certificate: its files, its numbers and its rollouts",
     "keygen": "make a key pair for signing certificates",
-    "ope": "estimate the values of a run's policies from the trajectories that its training logged",
-    "pretrain": "fit an evaluator to all policies of a run, to be held fixed in another",
+    "ope": "estimate the values of a run's policies from the logged trajectories of its training",
+    "pretrain": "fit an evaluator to all policies of a run, to be frozen in another run",
     "reproduce": "reproduce a result of the paper: runs, tables, figures, verdicts and a report",
     "study": "make a study of docs/studies.md: tables and figure",
     "worlds": "list the worlds with their spaces, horizon and discount",
 }
-"""Each is a module of this folder with a function `run(arguments)`, which may return an exit code."""
+"""Each command is a module of this folder with a function `run(arguments)`, which may return an exit code."""
 
 
 def main() -> None:
@@ -59,17 +59,17 @@ def call(arguments: list[str]) -> int:
     except EvarlError as error:
         print(f"evarl: {error}", file=sys.stderr)
         return 1 if isinstance(error, FaultError) else 2
-    except BrokenPipeError:  # the reader, such as `head`, has left; there is nobody to complain to
+    except BrokenPipeError:  # the reader of the output, such as `head`, has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as error:
         return _stopped(error)
     except Exception as error:
-        if stopped := stopping.asked():  # what a library made of it
+        if stopped := stopping.asked():  # a library has replaced the exception
             return _stopped(stopped)
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        print(f"evarl: there is too little memory ({reason(error)}); use a smaller size", file=sys.stderr)
+        print(f"evarl: out of memory ({reason(error)}); use smaller sizes", file=sys.stderr)
         return 1
 
 
@@ -84,7 +84,7 @@ def _help() -> str:
         [
             "Evaluation-aware reinforcement learning: train policies that are good and can be evaluated accurately.",
             "",
-            "usage: evarl COMMAND …    (evarl COMMAND --help tells more)",
+            "usage: evarl COMMAND …    (evarl COMMAND --help lists the options)",
             "",
             *lines,
             "",

@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OpensRuns:
-    """What every command takes that opens a run."""
+    """Options of every command that opens a run."""
 
     allow_module: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME")] = field(
         default=(), kw_only=True
     )
-    """Module that a world in a file may come from; it is imported, which runs its code. Can be given several times."""
+    """Module from which a world in a file may be loaded; importing it runs its code. Can be given several times."""
 
 
 def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
-    """Fill a dataclass from command-line arguments; `--help` prints its fields and leaves."""
+    """A dataclass filled from command-line arguments; `--help` prints its fields and exits."""
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
@@ -40,6 +40,8 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
 
 
 def _one_line(text: str) -> str:
-    """The parser frames its messages in a box and repeats its help; keep what is wrong."""
-    words = re.sub(r"[╭╮╰╯─│┌┐└┘━┃]|\x1b\[[0-9;]*m|\[/?[a-z]+\]", " ", text)
+    """The message of the parser, without the box around it, its title, and the help below it."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    text = re.sub(r"\A(╭.*|.*\n\s*-{3,}\s*)\n", "", text)
+    words = re.sub(r"[╭╮╰╯─│┌┐└┘━┃]|-{3,}|\[/?[a-z]+\]", " ", text)
     return re.split(r" (?:Argument helptext:|For full helptext)", " ".join(words.split()))[0]

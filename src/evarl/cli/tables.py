@@ -12,7 +12,7 @@ WIDE = 200
 
 
 class PlainTable(Table):
-    """A table whose cells are shown as they are: no markup, and nothing that steers the terminal."""
+    """A table whose cells are printed literally: without markup and without control characters."""
 
     def add_row(self, *cells: Any, **settings: Any) -> None:
         """Add a row of texts."""
@@ -20,6 +20,6 @@ class PlainTable(Table):
 
 
 def print_table(table: Table) -> None:
-    """Fit a table to the terminal; anywhere else its rows stay on one line each."""
+    """Print a table as wide as the terminal; elsewhere each row is one line."""
     terminal = Console()
     (terminal if terminal.is_terminal else Console(width=WIDE)).print(table)

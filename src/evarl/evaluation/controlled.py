@@ -1,13 +1,13 @@
-"""Cheap estimates of what a run's final policies are worth, with the evaluator and with the critic as control variates."""
+"""Monte Carlo values of a run's final policies with control variates made of the evaluator or the critic."""
 
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 from jax.tree_util import Partial
 
+from evarl.evaluation.keys import root_key
+from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
-from evarl.evaluation.subjects import root_key, taker
 from evarl.runs.checks import not_fitted
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
@@ -18,9 +18,9 @@ from evarl.worlds.world import Key
 def controlled_estimates(
     run: Run | str | Path, seed: int | None = None, rollouts: int = 4096, resamples: int = 1, random_seed: int = 0
 ) -> dict[str, Controlled]:
-    """The same rollouts of the final policy of a seed (the first), with each of its frozen V̂, by predictor.
+    """Estimates from the same rollouts of the final policy of a seed (the first), by the predictor used as V̂.
 
-    In a world with dice, more than one of the `resamples` of every step are wanted. `random_seed` fixes what is random.
+    In worlds with random transitions, use several `resamples` of every step.
     """
     run = run if isinstance(run, Run) else Run.load(run)
     world, seed = run.world, run.seeds[0] if seed is None else seed
@@ -33,22 +33,19 @@ def controlled_estimates(
 
 
 def frozen_values(run: Run, seed: int, random_seed: int = 0) -> dict[str, Value]:
-    """V̂ of the critic and, if there is one that was fitted, of the evaluator.
-
-    Its assessment is taken once, before the rollouts of `random_seed`.
-    """
+    """V̂ of the critic and, if the run has one that was fitted, of the evaluator after one assessment of the policy."""
     keep_compiled_programs()
-    agent, policy, examiner = run.learner.agent, run.policy_state(seed), run.learner.examiner
+    agent, policy = run.learner.agent, run.policy_state(seed)
     values: dict[str, Value] = {}
-    learnt = None if examiner is None else run.evaluator_state(seed)
-    if examiner is not None and learnt is not None and not_fitted(learnt, run.config, seed) is None:
+    learnt = None if run.assessment is None else run.evaluator_state(seed)
+    if learnt is not None and not_fitted(learnt, run.config, seed) is None:
         key, _ = _keys(seed, random_seed)
-        shown = taker(run, None)(Partial(agent.act, policy), key).mean(axis=1)
-        values[EVALUATOR] = Partial(examiner.evaluator.predict, learnt.state, jnp.asarray(shown, jnp.float32))
+        predictor = BehaviourPredictor(run)
+        values[EVALUATOR] = predictor.value(learnt.state, predictor.assess_seed(seed, key).behaviour)
     return values | {CRITIC: Partial(agent.value, policy)}
 
 
 def _keys(seed: int, random_seed: int) -> tuple[Key, Key]:
-    """Of the assessment, and of the rollouts."""
+    """Keys of the assessment and of the rollouts."""
     assessment, rollouts = jax.random.split(jax.random.fold_in(root_key(random_seed), seed))
     return assessment, rollouts

@@ -1,4 +1,4 @@
-"""Policies from elsewhere: of another run's file, of a checkpoint, or written by the user in Python."""
+"""Policies to be assessed: from a file of a run, from a checkpoint, or a Python function of the user."""
 
 import importlib
 import sys
@@ -23,7 +23,7 @@ IN_CHECKPOINT = "agent/policy/"
 
 
 def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
-    """A policy for this run's agent from a policy file, or the index-th seed of a checkpoint."""
+    """The parameters of a policy for this run's agent, from a policy file or the index-th seed of a checkpoint."""
     arrays, about = load_arrays(path)
     if about.get("kind") == "checkpoint":
         stacked = {name.removeprefix(IN_CHECKPOINT): x for name, x in arrays.items() if name.startswith(IN_CHECKPOINT)}
@@ -32,10 +32,12 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
             raise FileError(f"{path}: holds no policy")
         (count,) = seeds
         if not 0 <= index < count:
-            raise InputError(f"policy-seed: {index} is not allowed; {path} holds {count} seeds, want 0 to {count - 1}")
+            raise InputError(
+                f"policy-seed: {index} is not allowed; must be 0 to {count - 1}, the seeds that {path} holds"
+            )
         arrays = {name: x[index] for name, x in stacked.items()}
     elif about.get("kind") != "policy":
-        raise FileError(f"{path}: is of kind {about.get('kind')}; want a policy or a checkpoint")
+        raise FileError(f"{path}: is of kind {about.get('kind')}; expected a policy or a checkpoint")
     environments = run.config.environments
     wanted = jax.eval_shape(lambda key: run.learner.agent.init(key, environments).policy, jax.random.PRNGKey(0))
     leaves, structure = jax.tree_util.tree_flatten_with_path(wanted)
@@ -45,7 +47,7 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
         if here != there:
             raise InputError(
                 f"policy: {path} does not fit this run's agent: {name} is {there} there and {here} here; "
-                "want a policy with the same networks"
+                "must be a policy with the same networks"
             )
     policy = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in named])
     check_finite(path, policy)
@@ -53,14 +55,14 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
 
 
 def import_policy(name: str, world: AnyWorld) -> Act:
-    """A callable `f(key, observations) → (actions, log-probabilities or None)` that the user names as module:name.
+    """The function `f(key, observations) → (actions, log-probabilities or None)` that the user names as module:name.
 
-    Its module is looked for in the current directory first. Actions are in the policy's units: whole numbers, or numbers
-    that are −1 and 1 at the bounds. It is tried out on shapes alone, so that mistakes are told before anything runs.
+    The module is searched in the current directory first. Actions are in the policy's units: whole numbers, or numbers
+    that are −1 and 1 at the bounds. The function is traced with abstract arrays, so that errors are found before it runs.
     """
     module, separator, attribute = name.partition(":")
     if not (module and separator and attribute):
-        raise InputError(f"policy-import: '{name}' is not allowed; want module:name")
+        raise InputError(f"policy-import: '{name}' is not allowed; must be module:name")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -68,7 +70,7 @@ def import_policy(name: str, world: AnyWorld) -> Act:
     except Exception as error:  # whatever the user's module raises
         raise InputError(f"policy-import: '{name}' cannot be imported ({_brief(error)})") from error
     if not callable(function):
-        raise InputError(f"policy-import: '{name}' is a {type(function).__name__}; want f(key, observations)")
+        raise InputError(f"policy-import: '{name}' is a {type(function).__name__}; must be f(key, observations)")
 
     def act(key: Key, observation: Array) -> tuple[Array, Array]:
         action, log_prob = function(key, observation)
@@ -82,14 +84,14 @@ def import_policy(name: str, world: AnyWorld) -> Act:
     except Exception as error:
         raise InputError(
             f"policy-import: '{name}' does not work on a key and observations {_shape(shown)} inside a compiled "
-            f"program; want (actions, log-probabilities or None) by jax.numpy ({_brief(error)})"
+            f"program; must return (actions, log-probabilities or None) made by jax.numpy ({_brief(error)})"
         ) from error
     wanted = (count, world.action_space.size) if isinstance(world.action_space, Box) else (count,)
     kind = np.floating if isinstance(world.action_space, Box) else np.integer
     if action.shape != wanted or not jnp.issubdtype(action.dtype, kind):
         raise InputError(
             f"policy-import: '{name}' gives actions {_shape(action)} for {count} observations; "
-            f"want {kind.__name__}{list(wanted)}"
+            f"must be {kind.__name__}{list(wanted)}"
         )
     return act
 

@@ -1,89 +1,207 @@
-"""What the evaluators of a run say about its final policies, from their own assessments and from those of others."""
+"""Predictions of a run's evaluators from assessments of policies.
+
+The only module outside of training that handles behaviours Ξ: it takes assessments, predicts values from them, and makes the
+controls (Ξ zeroed, Ξ shuffled). Everything else passes a `Behaviour` on without looking inside.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from evarl.errors import FileError
+from evarl.assessment.behaviour import Behaviour, Policy, features, observe
+from evarl.errors import FileError, InputError
 from evarl.evaluation.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
-from evarl.evaluation.subjects import predictor, taker
-from evarl.evaluators.evaluator import LearntEvaluator
+from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator
+from evarl.learning.configuration import TrainConfig
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
+from evarl.simulation.rollouts import Act, ActionError, check_actions
+from evarl.simulation.simulator import simulator_for
+from evarl.sizes import check_assessment
+from evarl.truth.controlled import Value
 from evarl.worlds.world import Key
 
 Predictions = dict[str, Float[np.ndarray, "J Q"]]
-"""By predictor; J is 1 but for Ξ shuffled, which speaks once for every other policy."""
+"""Predicted values at Q states by predictor; J is 1 except for Ξ shuffled, where it is the number of other policies."""
 
 
-class Witness:
-    """The evaluators of a run, and what each seed's final policy shows in one fresh assessment."""
+def _unknown(observation: Array) -> Any:
+    raise InputError("behaviour: this kind requires the action probabilities of the policy, which are not known")
 
-    def __init__(self, run: Run, learnt: dict[int, LearntEvaluator], shown: dict[int, np.ndarray]):
-        examiner = run.learner.examiner
-        assert examiner is not None
-        self.learnt, self.shown = learnt, shown
-        self._predict = predictor(examiner.evaluator)
-        self._updates = run.config.updates
-        reasons = {seed: not_fitted(one, run.config, seed) for seed, one in learnt.items()}
+
+class AssessedPolicy(NamedTuple):
+    """A policy as assessments need it; as `Partial`s of parameters, policies share one compilation."""
+
+    act: Act
+    distribution: Policy = Partial(_unknown)
+    """π(· | observations), for kinds of behaviour that need it."""
+
+
+def agent_policy(run: Run, parameters: Any) -> AssessedPolicy:
+    """A policy of the run's agent."""
+    agent = run.learner.agent
+    return AssessedPolicy(Partial(agent.act, parameters), Partial(agent.distribution, parameters))
+
+
+class Assessed(NamedTuple):
+    """One assessment of a policy."""
+
+    behaviour: Behaviour
+    returns: Float[np.ndarray, "k R"]
+    """Return of each of R rollouts of each scenario, for display."""
+
+    @property
+    def mean_returns(self) -> Float[np.ndarray, " k"]:
+        """Mean return of each scenario."""
+        return self.returns.mean(axis=1)
+
+
+class BehaviourPredictor:
+    """Takes the assessment of a run and predicts values with the run's evaluators; compiled once for all policies."""
+
+    def __init__(self, run: Run, replicates: int | None = None, policy: str = "the policy"):
+        """By default, each scenario has the run's own number of replicates; errors call the assessed policy `policy`."""
+        fixed = run.learner.evaluability
+        assert fixed is not None
+        assessment, space = fixed.assessment, run.world.action_space
+        replicates = run.config.assessment.replicates if replicates is None else replicates
+        check_assessment(run.world, assessment.scenarios, assessment.horizon, replicates)
+        self._run, self._evaluator, self._name = run, fixed.evaluator, policy
+        self._predict = jax.jit(jax.vmap(fixed.evaluator.predict, (None, 0, None)))
+
+        @simulator_for(assessment.world).compile
+        def take(policy: AssessedPolicy, key: Key) -> tuple[Behaviour, Array, Array, Array]:
+            rollout = assessment.take(policy.act, key, replicates, space)
+            observed = observe(fixed.behaviour, rollout, policy.distribution, assessment.discount)
+            return observed.behaviour, observed.returns, rollout.action, rollout.alive
+
+        self._take = take
+
+    def assess(self, policy: AssessedPolicy, key: Key) -> Assessed:
+        """Roll a policy through the assessment once."""
+        world = self._run.world
+        try:
+            behaviour, returns, action, alive = jax.device_get(self._take(policy, key))
+            check_actions(world.name, world.action_space, action[alive])
+        except ActionError as error:
+            raise ActionError(error.told, self._name) from error
+        return Assessed(behaviour, np.asarray(returns, np.float64))
+
+    def assess_seed(self, seed: int, key: Key) -> Assessed:
+        """Roll the final policy of a seed through the assessment once."""
+        return self.assess(agent_policy(self._run, self._run.policy_state(seed)), key)
+
+    def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Any) -> Float[np.ndarray, " Q"]:
+        """V̂ at the queries [Q, ...] for the policy with this behaviour."""
+        return self.predict_each(state, _stacked([behaviour]), queries)[0]
+
+    def predict_each(self, state: EvaluatorState, behaviours: Behaviour, queries: Any) -> Float[np.ndarray, "J Q"]:
+        """V̂ at the queries [Q, ...] for each of J policies, whose behaviours are stacked."""
+        return np.asarray(self._predict(state, behaviours, queries), np.float64)
+
+    def value(self, state: EvaluatorState, behaviour: Behaviour) -> Value:
+        """V̂(· | Ξ) as a function of observations, for compiled programs."""
+        return Partial(self._evaluator.predict, state, behaviour)
+
+
+class EvaluatorPredictions:
+    """Predictions of each seed's evaluator for its final policy: from the policy's own Ξ, and from the controls.
+
+    `Ξ zeroed` replaces the behaviour by the evaluator's running mean of it, `Ξ shuffled` by those of other policies.
+    """
+
+    def __init__(
+        self,
+        predictor: BehaviourPredictor,
+        learnt: dict[int, LearntEvaluator],
+        assessed: dict[int, Assessed],
+        config: TrainConfig,
+    ):
+        self.assessed = assessed
+        self._predictor, self._learnt = predictor, learnt
+        self._remembered = {seed: oldest_first(one.remembered, config.updates) for seed, one in learnt.items()}
+        reasons = {seed: not_fitted(one, config, seed) for seed, one in learnt.items()}
         self.not_fitted = {seed: reason for seed, reason in reasons.items() if reason is not None}
-        """By seed: why its evaluator has nothing to say."""
-        self.shuffled_with: str | None
-        remembered = any(len(one.remembered) for one in learnt.values())
-        if len(learnt) > 1:
-            self.shuffled_with = "remembered policies of other seeds" if remembered else "final policies of other seeds"
-        else:
-            self.shuffled_with = "older remembered policies of the same seed" if remembered else None
+        """By seed: why its evaluator predicts nothing."""
 
     @classmethod
-    def of(
+    def of_run(
         cls, run: Run, seeds: Sequence[int], replicates: int | None, key: Key, say: Callable[[str], None]
-    ) -> "Witness":
-        """Call all seeds of the run, not only those that are asked about: the others supply what is shuffled in."""
-        take, act = taker(run, replicates), run.learner.agent.act
-        learnt, shown = {}, {}
+    ) -> "EvaluatorPredictions":
+        """Assess the final policies of all seeds, not only those evaluated: the others are used for `Ξ shuffled`."""
+        predictor = BehaviourPredictor(run, replicates)
+        learnt, assessed = {}, {}
         for seed in run.seeds:
             try:
-                evaluator, policy = run.evaluator_state(seed), run.policy_state(seed)
+                evaluator, seed_key = run.evaluator_state(seed), jax.random.fold_in(jax.random.fold_in(key, seed), 1)
+                assessed[seed] = predictor.assess_seed(seed, seed_key)
             except FileError as error:
                 if seed in seeds:
                     raise
                 say(f"seed {seed} is left out of Ξ shuffled: {error}")
                 continue
             learnt[seed] = evaluator
-            seed_key = jax.random.fold_in(jax.random.fold_in(key, seed), 1)
-            shown[seed] = take(Partial(act, policy), seed_key).mean(axis=1)
-        return cls(run, learnt, shown)
+        return cls(predictor, learnt, assessed, run.config)
 
-    def predictions(self, seed: int, queries: Array | np.ndarray) -> Predictions:
-        """What the evaluator of a seed says, with its Ξ and with others; nothing if it was not fitted."""
-        learnt, own = self.learnt[seed], self.shown[seed]
-        mean = np.full((1, len(queries)), float(learnt.batch_mean))
+    @property
+    def shuffled_with(self) -> str | None:
+        """The policies whose behaviours are used for `Ξ shuffled`; None if there are none."""
+        remembered = any(_count(one.remembered) for one in self._learnt.values())
+        if len(self._learnt) > 1:
+            return f"{'remembered' if remembered else 'final'} policies of other seeds"
+        return "older remembered policies of the same seed" if remembered else None
+
+    def predict(self, seed: int, queries: Array | np.ndarray) -> Predictions:
+        """Predictions for one seed at Q states; only the last batch's mean if its evaluator was not fitted."""
+        learnt = self._learnt[seed]
+        mean = {BATCH: np.full((1, len(queries)), float(learnt.batch_mean))}
         if seed in self.not_fitted:
-            return {BATCH: mean}
-        # the mean that returns are standardised by, so that the network is shown zeros
-        zeroed = np.broadcast_to(np.asarray(learnt.state.returns.mean, np.float64), own.shape)
-        others = self._others(seed)
-        said = self._predict(learnt.state, np.stack([own, zeroed, *others]), queries)
-        found = {EVALUATOR: said[:1], ZEROED: said[1:2]}
-        if others:
-            found[SHUFFLED] = said[2:]
-        return found | {BATCH: mean}
+            return mean
+        own = self.assessed[seed].behaviour
+        behaviours = _joined([_stacked([own, learnt.state.mean_behaviour(own)]), *self._others(seed)])
+        values = self._predictor.predict_each(learnt.state, behaviours, queries)
+        shuffled = {SHUFFLED: values[2:]} if len(values) > 2 else {}
+        return {EVALUATOR: values[:1], ZEROED: values[1:2]} | shuffled | mean
 
-    def _others(self, seed: int) -> list[np.ndarray]:
-        """Ξ of other policies."""
-        rest = [other for other in self.learnt if other != seed]
+    def _others(self, seed: int) -> list[Behaviour]:
+        """Stacked behaviours of other policies."""
+        rest = [other for other in self._learnt if other != seed]
         if not rest:
-            return self._remembered(seed)[:-1]
-        remembered = [returns for other in rest for returns in self._remembered(other)]
-        return remembered or [self.shown[other] for other in rest]
+            return [jax.tree.map(lambda leaf: leaf[:-1], self._remembered[seed])]
+        remembered = [self._remembered[other] for other in rest]
+        return (
+            remembered if any(map(_count, remembered)) else [_stacked([self.assessed[one].behaviour for one in rest])]
+        )
 
-    def _remembered(self, seed: int) -> list[np.ndarray]:
-        """Oldest first; slots are used in turn, and some are empty after a short run."""
-        slots = np.asarray(self.learnt[seed].remembered, np.float64)
-        filled = min(self._updates, len(slots))
-        first = self._updates % len(slots) if filled and self._updates >= len(slots) else 0
-        return list(np.roll(slots[:filled], -first, axis=0))
+
+def beside_training(learnt: LearntEvaluator, behaviour: Behaviour) -> Float[np.ndarray, "3 k B"]:
+    """The B numbers of a behaviour for each start state, and their least and greatest values in training."""
+    return np.stack([np.asarray(features(x), np.float64) for x in (behaviour, learnt.lowest, learnt.highest)])
+
+
+def oldest_first(slots: Behaviour, updates: int) -> Behaviour:
+    """The remembered behaviours of the last policies [m, k, ...], oldest first and without slots that are still empty.
+
+    >>> oldest_first(np.array([[4.0], [5.0], [3.0]]), updates=5).tolist()
+    [[3.0], [4.0], [5.0]]
+    """
+    count = _count(slots)
+    filled = min(updates, count)
+    order = np.roll(np.arange(filled), -updates % count if filled == count > 0 else 0)
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[order], slots)
+
+
+def _stacked(behaviours: Sequence[Behaviour]) -> Behaviour:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *behaviours)
+
+
+def _joined(stacks: Sequence[Behaviour]) -> Behaviour:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *stacks)
+
+
+def _count(stack: Behaviour) -> int:
+    return len(jax.tree.leaves(stack)[0])

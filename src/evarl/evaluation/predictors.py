@@ -1,4 +1,4 @@
-"""Names of those who predict values, as tables and result files have them. No JAX."""
+"""Names of predictors of values, as they appear in tables and result files. No JAX."""
 
 EVALUATOR = "evaluator"
 ZEROED = "evaluator, Ξ zeroed"
@@ -7,5 +7,6 @@ CRITIC = "critic"
 BATCH = "last batch's mean"
 PASSIVE = "passive evaluator"
 ORDER = (EVALUATOR, ZEROED, SHUFFLED, CRITIC, BATCH)
+"""Order of the rows of tables; off-policy methods come after these."""
 WITHOUT = (CRITIC, BATCH, ZEROED)
-"""Predictors that see nothing of the policy's assessment."""
+"""Predictors that do not use the policy's assessment."""

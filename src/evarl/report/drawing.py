@@ -1,15 +1,15 @@
-"""Figures as bytes. Matplotlib is imported when one is drawn."""
+"""Figures rendered to PNG and SVG. Matplotlib is imported when one is drawn."""
 
 import io
 from collections.abc import Callable
 from typing import Any
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-"""Okabe and Ito's, told apart by all eyes."""
+"""The palette of Okabe and Ito, which people with colour vision deficiency can tell apart."""
 
 
 def rendered(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> tuple[bytes, bytes]:
-    """PNG and SVG of what `draw` makes on an empty figure. The same data give the same bytes."""
+    """PNG and SVG of what `draw` draws on an empty figure; the same data give the same bytes."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

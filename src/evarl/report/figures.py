@@ -1,14 +1,14 @@
-"""Pictures of evaluations. Matplotlib is imported when one is drawn."""
+"""The figure of an evaluation: true against predicted values. Matplotlib is imported when it is drawn."""
 
-import io
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from evarl.evaluation.evaluate import Evaluation, Queries
 from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
+from evarl.evaluation.results import START, Evaluation, Queries
 from evarl.ope.configuration import LABELS
+from evarl.report.drawing import rendered
 
 STYLES = {
     BATCH: ("#999999", "s"),
@@ -21,24 +21,22 @@ STYLES = {
     LABELS["dr"]: ("#000000", "h"),
     EVALUATOR: ("#0072b2", "o"),
 }
-"""Colour (Okabe and Ito's, told apart by all eyes) and marker, from the back to the front. Of the off-policy methods,
-those of the paper whose estimates fit into a picture."""
+"""Colour (of the palette of Okabe and Ito) and marker of each predictor, from the back to the front. Of the off-policy
+methods, only those of the paper whose estimates are in the range of the figure."""
 
 FEW = 12
-"""Up to so many points of one predictor are drawn large."""
+"""Up to this number of points, those of a predictor are drawn large."""
 
 
 def evaluation_picture(evaluation: Evaluation) -> bytes:
-    """True against predicted values, a panel for each kind of states, as PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+    """PNG of true against predicted values, with a panel for each kind of states."""
     kinds = list(evaluation.seeds[0].queries)
-    figure = Figure(figsize=(5.2 * len(kinds) + 2.2, 5.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(kinds), squeeze=False)[0]
+    return rendered("evaluation", (5.2 * len(kinds) + 2.2, 5.2), lambda figure: _draw(figure, evaluation, kinds))[0]
+
+
+def _draw(figure: Any, evaluation: Evaluation, kinds: list[str]) -> None:
     handles: dict[str, Any] = {}
-    for panel, kind in zip(panels, kinds, strict=True):
+    for panel, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         handles |= _panel(panel, evaluation, kind)
     order = [name for name in reversed(STYLES) if name in handles]
     figure.legend(
@@ -49,24 +47,22 @@ def evaluation_picture(evaluation: Evaluation) -> bytes:
     )
     count = len(evaluation.seeds)
     figure.suptitle(f"{evaluation.world}, β = {evaluation.beta:g}, {count} seed{'s' if count > 1 else ''}")
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150)
-    return file.getvalue()
 
 
 def _panel(panel: Any, evaluation: Evaluation, kind: str) -> dict[str, Any]:
-    """Draw one kind of states; gives a handle for each predictor."""
+    """Draw one kind of states and return the handles of the predictors."""
     handles, ends = {}, []
     for name, (colour, marker) in STYLES.items():
-        queries = list(_of(evaluation, name, kind))
+        asked = EVALUATOR if name == PASSIVE else name
+        queries = list(_queries(evaluation.passive if name == PASSIVE else evaluation, asked, kind))
         if not queries:
             continue
-        said = np.concatenate([one.predictions[_asked(name)].mean(axis=0) for one in queries])
+        predicted = np.concatenate([one.mean_predictions[asked] for one in queries])
         true = np.concatenate([one.truth.value for one in queries])
         reach = 2 * np.concatenate([one.truth.standard_error for one in queries])
         few = len(true) <= FEW
         handles[name] = panel.errorbar(
-            said,
+            predicted,
             true,
             yerr=reach,
             fmt=marker,
@@ -77,25 +73,19 @@ def _panel(panel: Any, evaluation: Evaluation, kind: str) -> dict[str, Any]:
             alpha=0.9 if few else 0.6,
             linestyle="none",
         )
-        ends += [said.min(), said.max(), (true - reach).min(), (true + reach).max()]
+        ends += [predicted.min(), predicted.max(), (true - reach).min(), (true + reach).max()]
     low, high = min(ends), max(ends)
     margin = 0.05 * (high - low) or 1.0
     limits = (low - margin, high + margin)
     panel.plot(limits, limits, color="black", linewidth=0.8, zorder=0)
     panel.set(xlim=limits, ylim=limits, aspect="equal", xlabel="predicted value", ylabel="true value (± 2 s.e.)")
-    states = f"start states: {evaluation.start_states}" if kind == "start" else "states that the policy visits"
+    states = f"start states: {evaluation.start_states}" if kind == START else "states that the policy visits"
     panel.set_title(states, fontsize=10)
     return handles
 
 
-def _of(evaluation: Evaluation, name: str, kind: str) -> Iterator[Queries]:
-    """The queries at which a predictor speaks: the passive evaluator's are those of its own run."""
-    source = evaluation.passive if name == PASSIVE else evaluation
-    for seed in [] if source is None else source.seeds:
-        if kind in seed.queries and _asked(name) in seed.queries[kind].predictions:
+def _queries(evaluation: Evaluation | None, predictor: str, kind: str) -> Iterator[Queries]:
+    """The queries of one kind for which there are predictions."""
+    for seed in [] if evaluation is None else evaluation.seeds:
+        if kind in seed.queries and predictor in seed.queries[kind].predictions:
             yield seed.queries[kind]
-
-
-def _asked(name: str) -> str:
-    """What a predictor is called in the run that it belongs to."""
-    return EVALUATOR if name == PASSIVE else name

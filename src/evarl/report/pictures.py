@@ -1,4 +1,4 @@
-"""Start states as text: boards of flags as pictures, everything else as a few numbers."""
+"""Start states as text: boards of flags as pictures of characters, everything else as a few numbers."""
 
 import itertools
 import string
@@ -11,10 +11,10 @@ CHANNELS = {
     "gymnax/Freeway-MinAtar": ("chicken", "car", "speed 1", "speed 2", "speed 3", "speed 4", "speed 5"),
     "gymnax/SpaceInvaders-MinAtar": ("cannon", "alien", "going left", "going right", "own bullet", "alien bullet"),
 }
-"""What the channels of the paper's games mean; those of other games are numbered."""
+"""Names of the channels of the games in the paper; those of other games are numbered."""
 
 NUMBERS = 8
-"""Entries of a vector that are shown."""
+"""Number of entries of a vector that are printed."""
 
 
 def is_board(observation: np.ndarray) -> bool:
@@ -25,7 +25,7 @@ def is_board(observation: np.ndarray) -> bool:
 def pictures(boards: np.ndarray, world: str) -> tuple[list[list[str]], str]:
     """Lines of text for each of k boards [k, rows, columns, C], and one legend for all.
 
-    A cell with one flag shows the number of its channel, a cell with several a letter for just this combination.
+    A cell with one flag is printed as the number of its channel, a cell with several as a letter for this combination.
 
     >>> board = np.zeros((1, 2, 3, 2), bool)
     >>> board[0, 0, 0, 0] = board[0, 1, 2, :] = True
@@ -51,7 +51,7 @@ def pictures(boards: np.ndarray, world: str) -> tuple[list[list[str]], str]:
 
 
 def numbers(observation: np.ndarray) -> str:
-    """A vector, shortened.
+    """The first entries of a vector.
 
     >>> numbers(np.array([0.25, 1.0]))
     '0.25, 1'

@@ -87,9 +87,12 @@ class StartStates:
         return len({b"".join(leaf[row].tobytes() for leaf in leaves) for row in range(self.drawn)})
 
     @property
-    def shown(self) -> Array | np.ndarray:
-        """Observations at which predictions are made: a single one if all states are the same, else all."""
+    def queries(self) -> Array | np.ndarray:
+        """Observations at which values are predicted: the first if all states are equal, else all of them."""
         return self.observation[:1] if self.distinct == 1 else self.observation
+
+    def __str__(self) -> str:
+        return f"{self.distinct} distinct of {self.drawn} drawn from μ_D"
 
 
 class Returns(NamedTuple):

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from evarl.evaluation.evaluate import Evaluation, SeedEvaluation, evaluate
+from evarl.evaluation.evaluate import evaluate
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
+from evarl.evaluation.results import Evaluation, SeedEvaluation
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import preset
-from evarl.learning.pretraining import fit_to, learnt_from, remember
 from evarl.ope.configuration import LABELS, LogSettings
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.report.pictures import CHANNELS
-from evarl.runs.assessments import load_assessment, save_assessment, save_evaluator
-from evarl.runs.inputs import new_assessment
+from evarl.runs.assessments import build_assessment, load_assessment, save_assessment, save_evaluator
 from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.pretrain import fit_to, learnt_from, remember
 from evarl.runs.run import Run
 from evarl.runs.train import train
 from evarl.studies.jobs import Job, Store
@@ -82,7 +82,7 @@ def make_assessment(job: Job, store: Store) -> dict[str, Any]:
     """The start states of a world's driver's test, drawn once, so that all conditions and seeds take the same."""
     keep_compiled_programs()
     config = _config(job, store)
-    assessment = new_assessment(config, lambda text: store.say(job, 0.1, "training the base policy"))
+    assessment = build_assessment(config, lambda text: store.say(job, 0.1, "training the base policy"))
     save_assessment(store.file(job), assessment)
     observations = np.asarray(assessment.observations())
     return {

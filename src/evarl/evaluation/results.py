@@ -1,0 +1,106 @@
+"""Results of `evaluate`: true and predicted values of each seed's policy, and the table of errors over seeds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from evarl.evaluation.logged import LoggedSeed
+from evarl.evaluation.predictions import Predictions
+from evarl.evaluation.scores import MeanAndError, Score, score
+from evarl.ope.metrics import PolicyMetrics
+from evarl.truth.monte_carlo import Truth
+
+START, VISITED = "start", "visited"
+"""Kinds of states at which values are predicted: start states, and states that the policy visits."""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """True and predicted values of one policy at Q states."""
+
+    truth: Truth
+    predictions: Predictions
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """Errors by predictor."""
+        return {name: score(self.truth, values) for name, values in self.predictions.items()}
+
+    @property
+    def mean_predictions(self) -> dict[str, Float[np.ndarray, " Q"]]:
+        """Predicted values by predictor; `Ξ shuffled` is averaged over the other policies."""
+        return {name: values.mean(axis=0) for name, values in self.predictions.items()}
+
+
+@dataclass(frozen=True)
+class SeedEvaluation:
+    """Evaluation of one seed's final policy."""
+
+    seed: int
+    discounted: MeanAndError
+    """True mean discounted return over μ_D, with the standard error of the Monte Carlo estimate."""
+    undiscounted: MeanAndError
+    assessment: list[float]
+    """Mean return of each scenario in a fresh assessment; empty without an evaluator."""
+    queries: dict[str, Queries]
+    """By kind of states: start and visited."""
+    logged: LoggedSeed | None = None
+    """Off-policy estimates from the log, if requested."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Errors of one predictor at one kind of states, over all seeds."""
+
+    predictor: str
+    queries: str
+    mae: MeanAndError
+    rmse: MeanAndError
+    """Root of the noise-corrected mean squared error, which is averaged over seeds first."""
+    bias: MeanAndError
+    rank_states: MeanAndError
+    """Rank correlation with the truth over states, averaged over seeds."""
+    rank_seeds: float | None
+    """Rank correlation over seeds of the means over start states."""
+    skill: MeanAndError
+    """Skill of the evaluator against the best predictor without Ξ; unknown for other predictors."""
+    not_fitted: str | None = None
+    """Why all numbers are missing, if the evaluator was not fitted."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Result of `evaluate`."""
+
+    run: str
+    world: str
+    beta: float
+    discount: float
+    horizon: int
+    rollouts: int
+    """Rollouts from each state."""
+    start_states: str
+    """How many start states were drawn, and how many of them are different."""
+    drawn: int
+    distinct: int
+    shuffled_with: str | None
+    """The policies whose Ξ is used for `Ξ shuffled`."""
+    seeds: list[SeedEvaluation]
+    rows: list[Row]
+    policies: dict[str, PolicyMetrics]
+    """By predictor: errors and ranks over the policies of the seeds, by their means over start states."""
+    not_fitted: str | None
+    """Why the evaluator predicts nothing; None if it was fitted, or if there is none."""
+    best_without: dict[str, str]
+    """The best predictor without Ξ by kind of states, with which the evaluator is compared by its skill."""
+    discounted: MeanAndError
+    """True mean return over μ_D, averaged over seeds; the standard error is over seeds, or that of a single seed."""
+    undiscounted: MeanAndError
+    notes: list[str]
+    passive: "Evaluation | None"
+    """Evaluation of a run with β = 0: its own policies against their own true values."""
+
+    def row(self, predictor: str, queries: str) -> Row:
+        """One row of the table."""
+        return next(row for row in self.rows if (row.predictor, row.queries) == (predictor, queries))
