@@ -9,3 +9,5 @@ PASSIVE = "passive evaluator"
 ORDER = (EVALUATOR, ZEROED, SHUFFLED, CRITIC, BATCH)
 WITHOUT = (CRITIC, BATCH, ZEROED)
 """Predictors that see nothing of the policy's assessment."""
+BLIND, CONSTANT = "fitted without Ξ", "constant"
+"""Further predictors without Ξ, for policies that the evaluator was not fitted to."""
