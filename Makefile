@@ -27,13 +27,13 @@ demo: setup
 	$(RUN)/evarl certify runs/demo --threshold -6
 	$(RUN)/evarl verify runs/demo/certificates/J-seed-0-*[0-9a-f].json
 
-# Reports and the README's tables from the job files in results/reproduce; what is missing there is run.
+# Reports, and the tables of README.md and docs/studies.md, from the job files in results/reproduce; jobs that are missing are run.
 RESULTS := $(RUN)/evarl reproduce --out results/reproduce
 
 results: setup
-	for result in tabular mismatch; do $(RESULTS) $$result --scale paper || exit 1; done
-	for result in tradeoff ope-on-eva pipelines continuous curves scenarios; do $(RESULTS) $$result || exit 1; done
-	$(RUN)/python -m evarl.studies.readme
+	for study in tabular mismatch; do $(RESULTS) $$study --scale paper || exit 1; done
+	for study in tradeoff ope-on-eva pipelines continuous curves scenarios gradients held-out; do $(RESULTS) $$study || exit 1; done
+	$(RUN)/python -m evarl.studies.documents
 
 test: setup
 	$(RUN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder

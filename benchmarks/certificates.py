@@ -15,8 +15,8 @@ import evarl
 from benchmarks.coverage import PAGE
 from evarl import bounds
 from evarl.certificates.issue import issue_certificate
+from evarl.report.markdown import fill_page
 from evarl.storage.files import write_bytes
-from evarl.studies.experiment_tables import fill_page
 from evarl.truth.exact import policy_values, reachable_mdp
 from evarl.worlds.world import HostWorld
 

@@ -18,7 +18,7 @@ import tyro
 from benchmarks import tightness
 from evarl import bounds
 from evarl.errors import InputError
-from evarl.studies.experiment_tables import fill_page
+from evarl.report.markdown import fill_page
 
 PAGE = Path(__file__).parents[1] / "docs" / "certification.md"
 SIZES = (20, 50, 200)

@@ -39,14 +39,13 @@ from evarl.runs.assessments import load_assessment, load_evaluator, save_assessm
 from evarl.runs.checkpoints import load_newest
 from evarl.runs.directory import open_run
 from evarl.runs.run import Run
-from evarl.storage.plain import seal
-from evarl.studies.experiment_tables import read_results
+from evarl.studies.catalogue import PAPER_STUDIES
+from evarl.studies.documents import verdict_table
 from evarl.studies.jobs import Job, Store
-from evarl.studies.readme import verdict_table
-from evarl.studies.results import NAMES
 from evarl.worlds import make_world, tabular
 
 JOB = Job("job", "none")
+STUDY = next(iter(PAPER_STUDIES))
 CHECKS = {"name": "a", "checks": [{"claim": "b", "verdict": "holds", "effect": 1.5}]}
 
 Damage = Callable[[Rng, bytes], tuple[str, bytes]]
@@ -102,12 +101,9 @@ def make_files(folder: Path) -> Run:
     Store(folder / "store").keep(
         JOB, {"task": "none", "settings": {"a": [1.5]}, "result": {"b": {"c": 2}}, "seconds": 1.5}
     )
-    for file, text in {
-        "study/a.json": seal({"condition": "a", "seeds": [{"return": 1.5}]}),
-        f"{NAMES[0]}/checks.json": CHECKS,
-    }.items():
-        (folder / file).parent.mkdir()
-        (folder / file).write_text(json.dumps(text))
+    checks = folder / STUDY / "checks.json"
+    checks.parent.mkdir()
+    checks.write_text(json.dumps(CHECKS))
     return Run.load(run.path)
 
 
@@ -220,10 +216,7 @@ def _kinds_elsewhere(folder: Path, marker: Path) -> list[Kind]:
         archive("tabular", folder / "mdp.npz"),
         archive("tabular, compressed", folder / "compressed.npz"),
         words("job", store.result_file(JOB), lambda file: store.record(JOB), _as_told_job, _sealed, sealed=True),
-        words("study", folder / "study" / "a.json", lambda file: read_results(file.parent), anything, _sealed, True),
-        words(
-            "checks", folder / NAMES[0] / "checks.json", lambda file: verdict_table(folder), anything, _unsealed, False
-        ),
+        words("checks", folder / STUDY / "checks.json", lambda file: verdict_table(folder), anything, _unsealed, False),
     ]
 
 

@@ -1,7 +1,7 @@
 """`make bench-page`: what `make bench` and `make bench-scaling` found, from `results/benchmarks`, put into the page on speed."""
 
 from benchmarks.race import ROOT
-from evarl.studies.experiment_tables import fill_page
+from evarl.report.markdown import fill_page
 
 RESULTS = ROOT / "results" / "benchmarks"
 PAGE = ROOT / "docs" / "performance.md"

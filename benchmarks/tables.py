@@ -7,6 +7,7 @@ import numpy as np
 from rich.table import Table
 
 from evarl.cli.tables import print_table
+from evarl.report.markdown import markdown_table
 
 Quartiles = tuple[float, float, float]
 
@@ -33,9 +34,8 @@ class Sheet:
 
     def markdown(self) -> str:
         """As Markdown; the first two columns are words, the others figures."""
-        rule = ["---" if i < 2 else "---:" for i in range(len(self.columns))]
-        lines = [f"| {' | '.join(cells)} |" for cells in (self.columns, rule, *self.rows)]
-        return "\n".join([self.title, "", *lines, ""])
+        numeric = [number >= 2 for number in range(len(self.columns))]
+        return "\n".join([self.title, "", markdown_table(self.columns, self.rows, numeric), ""])
 
 
 def quartiles(values: Sequence[float] | np.ndarray) -> Quartiles:

@@ -19,10 +19,10 @@ from benchmarks.race import ROOT
 from evarl.errors import InputError
 from evarl.evaluation.controlled import controlled_estimates, frozen_values
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
+from evarl.report.markdown import fill_page
 from evarl.runs.run import Run
 from evarl.runs.train import train
 from evarl.storage.files import write_bytes
-from evarl.studies.experiment_tables import fill_page
 from evarl.truth.exact import policy_values, reachable_mdp
 from evarl.worlds.navigation import Navigation
 from evarl.worlds.tabular import Tabular

@@ -1,13 +1,13 @@
-"""Findings as a study of the paper's could have: numbers are invented, their shapes are real."""
+"""StudyReport as a study of the paper's could have: numbers are invented, their shapes are real."""
 
 import io
 
 import numpy as np
 
-from evarl.studies.findings import Check, Findings, Measured, Picture, Table
+from evarl.studies.reports import ClaimCheck, MeanAndError, ReportFigure, ReportTable, StudyReport
 
 
-def curves(name: str, caption: str, seed: int) -> Picture:
+def curves(name: str, caption: str, seed: int) -> ReportFigure:
     """Two learning curves with bands."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -29,49 +29,57 @@ def curves(name: str, caption: str, seed: int) -> Picture:
         file = io.BytesIO()
         figure.savefig(file, format=kind)
         drawn[kind] = file.getvalue()
-    return Picture(name, caption, **drawn)
+    return ReportFigure(name, caption, **drawn)
 
 
-RETURNS = Table(
+RETURNS = ReportTable(
     name="returns",
     title="Return and error after training, 30 seeds",
     columns=("world", "algorithm", "return", "MAE of the evaluator", "MAE of fitted Q evaluation", "skill", "updates"),
     rows=(
-        ("navigation", "A2C, β = 0", Measured(-3.97, 0.0062), Measured(0.412, 0.031), None, 0.0, 600),
-        ("navigation", "A2C, β = 0.05", Measured(-4.012, 0.0081), Measured(0.0734, 0.0049), 1.25, 0.82, 600),
-        ("Asterix", "PPO, β = 0", Measured(12.4, 0.61), Measured(3.91, 0.22), 10.5, 0.0, 20_000),
-        ("Asterix", "PPO, β = 0.05", Measured(11.8, 0.72), Measured(1.204, 0.094), 9.75, 0.69, 20_000),
-        ("Space Invaders", "PPO, β = 0.05", Measured(104.2, 3.9), Measured(0.000021, 0.000003), 2.0, None, 20_000),
+        ("navigation", "A2C, β = 0", MeanAndError(-3.97, 0.0062), MeanAndError(0.412, 0.031), None, 0.0, 600),
+        ("navigation", "A2C, β = 0.05", MeanAndError(-4.012, 0.0081), MeanAndError(0.0734, 0.0049), 1.25, 0.82, 600),
+        ("Asterix", "PPO, β = 0", MeanAndError(12.4, 0.61), MeanAndError(3.91, 0.22), 10.5, 0.0, 20_000),
+        ("Asterix", "PPO, β = 0.05", MeanAndError(11.8, 0.72), MeanAndError(1.204, 0.094), 9.75, 0.69, 20_000),
+        (
+            "Space Invaders",
+            "PPO, β = 0.05",
+            MeanAndError(104.2, 3.9),
+            MeanAndError(0.000021, 0.000003),
+            2.0,
+            None,
+            20_000,
+        ),
     ),
     note="Mean ± standard error over seeds. Fitted Q evaluation did not converge on navigation without β.",
     emphasised=frozenset({(1, 3), (3, 3)}),
 )
 
-SWEEP = Table(
+SWEEP = ReportTable(
     name="sweep",
     title="How much β is enough",
     columns=("β", "return", "MAE", "seeds"),
     rows=tuple(
-        (beta, Measured(-3.97 - beta, 0.006), Measured(0.41 * 0.5 ** (20 * beta), 0.02), 30)
+        (beta, MeanAndError(-3.97 - beta, 0.006), MeanAndError(0.41 * 0.5 ** (20 * beta), 0.02), 30)
         for beta in (0.0, 0.01, 0.05, 0.1, 0.5)
     ),
 )
 
-FINDINGS = Findings(
+REPORT = StudyReport(
     name="returns-and-errors",
     title="Evaluation-aware training predicts returns better and costs little",
     paper="Policies that are trained with the evaluator's error in their objective reach nearly the same return as those "
     "trained without, while the error of the evaluator falls by a factor of three to ten.\n\n"
     "The gain does not come from simpler policies: the same evaluator without the assessment is no better than a constant.",
     checks=(
-        Check(
+        ClaimCheck(
             "With β = 0.05 the evaluator's mean absolute error on navigation is lower than with β = 0.",
             "holds",
             0.3386,
             (0.2775, 0.3997),
             "MAE(β = 0) − MAE(β = 0.05), in units of return",
         ),
-        Check(
+        ClaimCheck(
             "On Asterix the return with β = 0.05 is at least 90 % of the return with β = 0.",
             "undecided",
             0.64,
@@ -79,7 +87,7 @@ FINDINGS = Findings(
             "return(β = 0.05) − 0.9 return(β = 0)",
             note="With 30 seeds the interval is still wide; the paper used 100.",
         ),
-        Check(
+        ClaimCheck(
             "Fitted Q evaluation from the same data is worse than the evaluator on every world.",
             "holds",
             8.55,
@@ -87,7 +95,7 @@ FINDINGS = Findings(
             "smallest difference over worlds, MAE(FQE) − MAE(evaluator)",
             confidence=0.99,
         ),
-        Check(
+        ClaimCheck(
             "On navigation the return does not depend on β between 0 and 0.05.",
             "does not hold",
             -0.042,
@@ -97,7 +105,7 @@ FINDINGS = Findings(
         ),
     ),
     tables=(RETURNS, SWEEP),
-    pictures=(
+    figures=(
         curves("learning", "Return and error while learning, mean and standard error over 30 seeds.", 0),
         curves("games", "The same on Asterix, where a return is a score.", 1),
     ),

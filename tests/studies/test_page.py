@@ -8,14 +8,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from evarl.studies.findings import Check, Findings, Table
-from evarl.studies.page import Entry, index_page, page, summary, verdicts
-from evarl.studies.write import write_findings, write_index
+from evarl.studies.page import IndexEntry, index_page, page, verdicts
+from evarl.studies.reports import ClaimCheck, ReportTable, StudyReport
+from evarl.studies.write import write_index, write_report
 from tests.studies.browser import complaints, installed, printed, requests, scheme, started, width
-from tests.studies.sample import FINDINGS, RETURNS
+from tests.studies.sample import REPORT, RETURNS
 
 EVIL = "</title><script>alert('x')</script>\"'&"
-EMPTY = Findings("empty", "Nothing yet", "", (), (), ())
+EMPTY = StudyReport(name="empty", title="Nothing yet")
 
 
 class Tags(HTMLParser):
@@ -51,7 +51,7 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    return write_findings(FINDINGS, tmp_path_factory.mktemp("report"))
+    return write_report(REPORT, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture
@@ -76,15 +76,15 @@ def header(driver, table, number):
 
 
 def test_it_is_well_formed_and_no_two_parts_have_one_id():
-    for source in (page(FINDINGS), page(EMPTY), index_page([])):
+    for source in (page(REPORT), page(EMPTY), index_page([])):
         tags = Tags(source)
         assert tags.seen.count("h1") == tags.seen.count("main") == 1
         assert len(set(tags.ids)) == len(tags.ids)
 
 
 def test_claims_that_do_not_hold_come_first_and_sections_in_their_order():
-    source = page(FINDINGS)
-    order = [FINDINGS.checks[k].claim for k in (3, 1, 0, 2)]
+    source = page(REPORT)
+    order = [REPORT.checks[k].claim for k in (3, 1, 0, 2)]
     order += ["What the paper claims</h2>", "Tables</h2>", "Figures</h2>", "Notes</h2>", "How this was made</h2>"]
     places = [unescape(source).index(part) for part in order]
     assert places == sorted(places)
@@ -92,31 +92,39 @@ def test_claims_that_do_not_hold_come_first_and_sections_in_their_order():
 
 
 def test_everything_is_escaped():
-    wild = Findings(
-        EVIL,
-        EVIL,
-        EVIL,
-        tuple(Check(EVIL, verdict, 0.0, (-1.0, 1.0), EVIL, note=EVIL) for verdict in verdicts(FINDINGS)),
-        (Table("t", EVIL, (EVIL, "b"), ((EVIL, EVIL),), EVIL),),
-        (replace(FINDINGS.pictures[0], caption=EVIL),),
-        (EVIL,),
-        {EVIL: EVIL, "command": EVIL, "in": {EVIL: [EVIL, {EVIL: EVIL}], "lines": f"{EVIL}\n{EVIL}"}},
+    wild = StudyReport(
+        name=EVIL,
+        title=EVIL,
+        paper=EVIL,
+        method=EVIL,
+        checks=tuple(ClaimCheck(EVIL, verdict, 0.0, (-1.0, 1.0), EVIL, note=EVIL) for verdict in verdicts(REPORT)),
+        tables=(ReportTable("t", EVIL, (EVIL, "b"), ((EVIL, EVIL),), EVIL),),
+        figures=(replace(REPORT.figures[0], caption=EVIL),),
+        notes=(EVIL,),
+        about={EVIL: EVIL, "command": EVIL, "in": {EVIL: [EVIL, {EVIL: EVIL}], "lines": f"{EVIL}\n{EVIL}"}},
     )
-    for source in (page(wild), index_page([Entry(EVIL, EVIL, {"holds": 1}, f"javascript:{EVIL}")], EVIL)):
+    for source in (page(wild), index_page([IndexEntry(EVIL, EVIL, {"holds": 1}, f"javascript:{EVIL}")], EVIL)):
         assert "<script>alert" not in source
         assert 'href="javascript:' not in source
         assert Tags(source).seen.count("script") == 1
 
 
 def test_numbers_that_are_not_finite_do_no_harm():
-    check = Check("c", "undecided", math.nan, (-math.inf, math.inf), "q")
+    check = ClaimCheck("c", "undecided", math.nan, (-math.inf, math.inf), "q")
     assert "NaN" in page(replace(EMPTY, checks=(check,)))
 
 
-def test_summaries():
-    assert summary({}) == "No claims were checked."
-    assert summary({"holds": 1}) == "<b>1 claim:</b> 1 holds."
-    assert summary({"does not hold": 2, "undecided": 0, "holds": 0}) == "<b>2 claims:</b> 2 do not hold."
+@pytest.mark.parametrize(
+    ("verdicts", "summary"),
+    [
+        ((), "No claims were checked."),
+        (("holds",), "<b>1 claim:</b> 1 holds."),
+        (("does not hold", "does not hold"), "<b>2 claims:</b> 2 do not hold."),
+    ],
+)
+def test_summaries(verdicts, summary):
+    checks = tuple(ClaimCheck("c", verdict, None, None, "q") for verdict in verdicts)
+    assert f'<p class="summary">{summary}</p>' in page(replace(EMPTY, checks=checks))
 
 
 # What is written
@@ -125,7 +133,7 @@ def test_summaries():
 def test_files(report):
     names = {"report.html", "checks.json", "returns.md", "returns.csv", "sweep.md", "sweep.csv"}
     assert {path.name for path in report.parent.iterdir()} == names | {
-        f"{picture}.{kind}" for picture in ("learning", "games") for kind in ("png", "svg")
+        f"{figure}.{kind}" for figure in ("learning", "games") for kind in ("png", "svg")
     }
     said = json.loads((report.parent / "checks.json").read_text())
     assert said["verdicts"] == {"does not hold": 1, "undecided": 1, "holds": 2}
@@ -135,9 +143,9 @@ def test_files(report):
 
 def test_what_else_is_in_the_folder_stays_and_json_is_strict(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    check = Check("c", "undecided", math.nan, (-math.inf, 1.0), "q")
+    check = ClaimCheck("c", "undecided", math.nan, (-math.inf, 1.0), "q")
     for _ in range(2):
-        assert write_findings(replace(EMPTY, checks=(check,)), tmp_path) == tmp_path / "report.html"
+        assert write_report(replace(EMPTY, checks=(check,)), tmp_path) == tmp_path / "report.html"
     said = json.loads((tmp_path / "checks.json").read_text())["checks"][0]
     assert (said["effect"], said["interval"]) == (None, [None, 1.0])
     assert (tmp_path / "mine.txt").read_text() == "mine"
@@ -146,7 +154,7 @@ def test_what_else_is_in_the_folder_stays_and_json_is_strict(tmp_path):
 @pytest.mark.parametrize("names", [("../up",), ("",), ("a b",), ("twice", "twice")])
 def test_names_that_cannot_be_files_are_refused_before_anything_is_written(names, tmp_path):
     with pytest.raises(ValueError, match=r"cannot name a file|two tables"):
-        write_findings(replace(EMPTY, tables=tuple(replace(RETURNS, name=name) for name in names)), tmp_path)
+        write_report(replace(EMPTY, tables=tuple(replace(RETURNS, name=name) for name in names)), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -164,7 +172,7 @@ def test_it_asks_for_nothing_and_complains_of_nothing(driver, report):
 
 def test_figures_are_visible(opened):
     images = opened.find_elements("css selector", "figure img")
-    assert [image.get_attribute("alt") for image in images] == [picture.caption for picture in FINDINGS.pictures]
+    assert [image.get_attribute("alt") for image in images] == [figure.caption for figure in REPORT.figures]
     for image in images:
         assert image.is_displayed()
         assert opened.execute_script("return arguments[0].naturalWidth", image) > 100
@@ -248,14 +256,14 @@ def test_print_unfolds_everything_and_folds_it_again(opened):
 
 
 def test_the_list_of_reports_leads_to_them(driver, tmp_path):
-    write_findings(FINDINGS, tmp_path / "of paper" / FINDINGS.name)
-    link = f"of paper/{FINDINGS.name}/report.html"
-    entry = Entry(FINDINGS.name, FINDINGS.title, verdicts(FINDINGS), link)
+    write_report(REPORT, tmp_path / "of paper" / REPORT.name)
+    link = f"of paper/{REPORT.name}/report.html"
+    entry = IndexEntry(REPORT.name, REPORT.title, verdicts(REPORT), link)
     driver.get(write_index([entry, ("none", "Nothing yet", {}, "none/report.html")], tmp_path).as_uri())
     badges = [badge.text for badge in driver.find_elements("css selector", ".badge")]
     assert badges == ["✕ 1 does not hold", "? 1 undecided", "✓ 2 hold"]
-    driver.find_element("link text", FINDINGS.title).click()
-    assert driver.find_element("css selector", "h1").text == FINDINGS.title
+    driver.find_element("link text", REPORT.title).click()
+    assert driver.find_element("css selector", "h1").text == REPORT.title
     assert complaints(driver) == []
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from evarl.studies.results import NAMES
+from evarl.studies.catalogue import PAPER_STUDIES
 from tests.studies.browser import complaints, installed, requests, started
 
 COMMAND = [sys.executable, "-c", "from evarl.cli.main import main; main()", "reproduce", "all", "--scale", "smoke"]
@@ -38,9 +38,9 @@ def smoke(tmp_path_factory):
 def test_every_result_has_a_report_with_tables_figures_and_verdicts(smoke):
     folder, summary = smoke
     assert summary["failures"] == {}
-    assert tuple(summary["verdicts"]) == NAMES
+    assert tuple(summary["verdicts"]) == tuple(PAPER_STUDIES)
     assert (folder / "index.html").exists()
-    for name in NAMES:
+    for name in PAPER_STUDIES:
         report = folder / name
         for kind in ("report.html", "*.md", "*.csv", "*.png", "*.svg", "checks.json"):
             assert list(report.glob(kind)), (name, kind)
@@ -53,7 +53,7 @@ def test_a_browser_shows_all_of_it_and_complains_of_nothing(smoke, tmp_path):
     installed()
     folder, _ = smoke
     with started(tmp_path / "profile") as browser:
-        for name in NAMES:
+        for name in PAPER_STUDIES:
             browser.get((folder / name / "report.html").as_uri())
             for figure in browser.find_elements("css selector", "figure img"):
                 assert figure.is_displayed(), name
@@ -61,6 +61,6 @@ def test_a_browser_shows_all_of_it_and_complains_of_nothing(smoke, tmp_path):
             assert len(browser.find_elements("css selector", "figure img")) == len(list((folder / name).glob("*.png")))
             assert browser.find_elements("css selector", "th button"), name
         browser.get((folder / "index.html").as_uri())
-        assert len(browser.find_elements("css selector", "a[href$='/report.html']")) == len(NAMES)
+        assert len(browser.find_elements("css selector", "a[href$='/report.html']")) == len(PAPER_STUDIES)
         assert complaints(browser) == []
         assert {address.partition(":")[0] for address in requests(browser)} <= {"file", "data"}

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from evarl.studies.findings import Measured, Table
+from evarl.studies.reports import MeanAndError, ReportTable
 from evarl.studies.tables import csv, interval, markdown, numeric, sort_value, text
 from tests.studies.sample import RETURNS, SWEEP
 
@@ -25,16 +25,16 @@ from tests.studies.sample import RETURNS, SWEEP
         (math.nan, "NaN"),
         (-math.inf, "−∞"),
         (1.5e9, "1.5 × 10⁹"),
-        (Measured(-3.97, 0.006), "−3.9700 ± 0.0060"),
-        (Measured(-0.0004, 0.02), "0.000 ± 0.020"),
-        (Measured(0.5, 0.0996), "0.50 ± 0.10"),
-        (Measured(123456.7, 1234.0), "123\u202f457 ± 1234"),
-        (Measured(0.000021, 0.000003), "(2.10 ± 0.30) × 10⁻⁵"),
-        (Measured(2.0), "2"),
-        (Measured(2.0, 0.0), "2 ± 0"),
-        (Measured(0.0, 0.0), "0 ± 0"),
-        (Measured(1 / 3, 1e-17), "0.3333 ± 1 × 10⁻¹⁷"),
-        (Measured(math.nan, 0.1), "NaN ± 0.1"),
+        (MeanAndError(-3.97, 0.006), "−3.9700 ± 0.0060"),
+        (MeanAndError(-0.0004, 0.02), "0.000 ± 0.020"),
+        (MeanAndError(0.5, 0.0996), "0.50 ± 0.10"),
+        (MeanAndError(123456.7, 1234.0), "123\u202f457 ± 1234"),
+        (MeanAndError(0.000021, 0.000003), "(2.10 ± 0.30) × 10⁻⁵"),
+        (MeanAndError(2.0), "2"),
+        (MeanAndError(2.0, 0.0), "2 ± 0"),
+        (MeanAndError(0.0, 0.0), "0 ± 0"),
+        (MeanAndError(1 / 3, 1e-17), "0.3333 ± 1 × 10⁻¹⁷"),
+        (MeanAndError(math.nan, 0.1), "NaN ± 0.1"),
     ],
 )
 def test_cells(cell, shown):
@@ -49,11 +49,19 @@ def test_intervals_of_any_size_are_shown():
 
 
 def test_sorting_is_by_the_mean():
-    assert [sort_value(cell) for cell in (Measured(2.0, 1.0), 3, None, "3", math.nan)] == [2.0, 3.0, None, None, None]
+    assert [sort_value(cell) for cell in (MeanAndError(2.0, 1.0), 3, None, "3", math.nan)] == [
+        2.0,
+        3.0,
+        None,
+        None,
+        None,
+    ]
 
 
 def test_markdown_escapes_what_would_be_markup():
-    table = Table("t", "a | b", ("x|y", "n"), (("p | q\n<b>`*\\", 1), ("r", None)), emphasised=frozenset({(1, 0)}))
+    table = ReportTable(
+        "t", "a | b", ("x|y", "n"), (("p | q\n<b>`*\\", 1), ("r", None)), emphasised=frozenset({(1, 0)})
+    )
     assert markdown(table) == (
         "**a \\| b**\n\n| x\\|y | n |\n| --- | ---: |\n| p \\| q \\<b>\\`\\*\\\\ | 1 |\n| **r** | — |\n"
     )
@@ -78,10 +86,12 @@ def test_csv_parts_means_from_standard_errors_and_keeps_all_digits():
 
 
 def test_csv_of_a_column_that_is_measured_only_in_places():
-    table = Table("t", "t", ("a", "b"), (("x, y", Measured(1.0, 0.5)), ('"', 2), ("z", Measured(3.0)), ("w", None)))
+    table = ReportTable(
+        "t", "t", ("a", "b"), (("x, y", MeanAndError(1.0, 0.5)), ('"', 2), ("z", MeanAndError(3.0)), ("w", None))
+    )
     assert csv(table) == 'a,b,b s.e.\n"x, y",1.0,0.5\n"""",2,\nz,3.0,\nw,,\n'
 
 
 def test_columns_of_numbers_are_told_from_columns_of_words():
-    table = Table("t", "t", ("a", "b", "c"), ((1, "x", None), (None, 2, None)))
+    table = ReportTable("t", "t", ("a", "b", "c"), ((1, "x", None), (None, 2, None)))
     assert [numeric(table, column) for column in range(3)] == [True, False, False]

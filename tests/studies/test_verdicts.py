@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evarl.studies.verdicts import all_larger, bootstrapped, falling, larger, less_a_share
+from evarl.studies.verdicts import bootstrap_bounds, check_all_larger, check_falling, check_larger, lowered_by_share
 
 
 def by_seed(*values):
@@ -12,7 +12,7 @@ def by_seed(*values):
 
 def test_a_paired_difference_with_its_interval():
     """Differences 1, 2, 3: mean 2, s = 1, t(0.975, 2) = 4.302653, so 2 ± 4.302653 / √3."""
-    check = larger("a above b", "a less b", by_seed(2.0, 4.0, 6.0), by_seed(1.0, 2.0, 3.0))
+    check = check_larger("a above b", "a less b", by_seed(2.0, 4.0, 6.0), by_seed(1.0, 2.0, 3.0))
     assert check.effect == 2.0
     assert check.interval == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5), abs=1e-5)
     assert check.verdict == "undecided"
@@ -21,34 +21,34 @@ def test_a_paired_difference_with_its_interval():
 @pytest.mark.parametrize(("shift", "verdict"), [(1.0, "holds"), (-1.0, "does not hold"), (0.0, "undecided")])
 def test_the_sign_decides(shift, verdict):
     noise = (0.01, -0.02, 0.01)
-    check = larger("c", "q", by_seed(*(shift + x for x in noise)), 0.0)
+    check = check_larger("c", "q", by_seed(*(shift + x for x in noise)), 0.0)
     assert check.verdict == verdict
 
 
 def test_only_shared_seeds_are_paired_and_one_is_too_few():
     one = {0: 1.0, 1: 1.1, 2: 5.0}
-    assert larger("c", "q", one, {0: 0.0, 1: 0.0}).effect == pytest.approx(1.05)
-    lonely = larger("c", "q", one, {2: 0.0})
+    assert check_larger("c", "q", one, {0: 0.0, 1: 0.0}).effect == pytest.approx(1.05)
+    lonely = check_larger("c", "q", one, {2: 0.0})
     assert (lonely.verdict, lonely.effect) == ("undecided", None)
-    assert larger("c", "q", None, one).verdict == "undecided"
+    assert check_larger("c", "q", None, one).verdict == "undecided"
 
 
 def test_every_baseline_must_be_beaten():
     mine = by_seed(1.0, 1.0, 1.0)
     worse, better = by_seed(2.0, 2.1, 1.9), by_seed(0.5, 0.6, 0.4)
-    assert all_larger("c", "q", {"a": worse, "b": worse}, mine).verdict == "holds"
-    check = all_larger("c", "q", {"a": worse, "b": better}, mine)
+    assert check_all_larger("c", "q", {"a": worse, "b": worse}, mine).verdict == "holds"
+    check = check_all_larger("c", "q", {"a": worse, "b": better}, mine)
     assert check.verdict == "does not hold"
     assert check.effect == pytest.approx(-0.5)
     assert check.quantity.endswith("here of b")
-    assert all_larger("c", "q", {"a": worse, "b": None}, mine).verdict == "undecided"
+    assert check_all_larger("c", "q", {"a": worse, "b": None}, mine).verdict == "undecided"
 
 
 def test_falling_may_stay_level_but_not_rise():
     high, low = by_seed(2.0, 2.1, 1.9, 2.0), by_seed(1.0, 1.1, 0.9, 1.0)
 
     def judged(*steps):
-        return falling("c", "q", dict(zip("abc", steps, strict=False)))
+        return check_falling("c", "q", dict(zip("abc", steps, strict=False)))
 
     assert judged(high, high, low).verdict == "holds"
     rising = judged(high, low, high)
@@ -64,8 +64,8 @@ def test_falling_may_stay_level_but_not_rise():
 def test_what_is_undecided_shows_an_interval_with_both_answers():
     """At 95 % the difference is clear; as one of two parts, it is not clear enough."""
     one, other, none = by_seed(0.0, -1.0, -0.9), by_seed(5.0, 5.1, 4.9), by_seed(1.0, 1.0, 1.0)
-    assert larger("c", "q", one, none).verdict == "does not hold"
-    check = all_larger("c", "q", {"one": one, "other": other}, none)
+    assert check_larger("c", "q", one, none).verdict == "does not hold"
+    check = check_all_larger("c", "q", {"one": one, "other": other}, none)
     assert (check.verdict, check.quantity, check.confidence) == ("undecided", "q; here of one", 0.975)
     assert check.interval[0] < 0 < check.interval[1]
 
@@ -78,8 +78,8 @@ def test_wrong_verdicts_are_rare():
     simple, every = [], []
     for _ in range(2000):
         a, b, c = (by_seed(*rng.normal(size=5)) for _ in range(3))
-        simple.append(larger("c", "q", a, b).verdict)
-        every.append(all_larger("c", "q", {"a": a, "b": b}, c).verdict)
+        simple.append(check_larger("c", "q", a, b).verdict)
+        every.append(check_all_larger("c", "q", {"a": a, "b": b}, c).verdict)
     wide = 3 * np.sqrt(0.025 * 0.975 / 2000)
     for verdict in ("holds", "does not hold"):
         assert abs(simple.count(verdict) / 2000 - 0.025) < wide
@@ -87,10 +87,10 @@ def test_wrong_verdicts_are_rare():
 
 
 def test_the_bootstrap_pairs_seeds():
-    low, high = bootstrapped(by_seed(11.0, 22.0, 33.0), by_seed(10.0, 20.0, 30.0))
+    low, high = bootstrap_bounds(by_seed(11.0, 22.0, 33.0), by_seed(10.0, 20.0, 30.0))
     assert (low, high) == (1.0, 3.0)
 
 
 def test_a_share_of_what_is_negative_lowers_it_too():
-    assert less_a_share({3: 2.0, 4: -2.0}, 0.25) == {3: 1.5, 4: -2.5}
-    assert less_a_share(None, 0.5) is None
+    assert lowered_by_share({3: 2.0, 4: -2.0}, 0.25) == {3: 1.5, 4: -2.5}
+    assert lowered_by_share(None, 0.5) is None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evarl.errors import InputError
-from evarl.studies.results.tabular import checks, pictures, tables
+from evarl.studies.catalogue.tabular import checks, figures, tables
 from evarl.theory import tabular_study as study
 from evarl.theory.linear import evaluator_weights, loss, quadratic_form, similarity_matrix
 from evarl.theory.tabular_summary import TOLERANCE, select, summary
@@ -100,10 +100,10 @@ def test_findings_of_a_small_study(result):
     tradeoff, steps, _ = tables(result)
     assert len(tradeoff.rows) == len(result["betas"]) == len(steps.rows)
     assert all(len(row) == len(table.columns) for table in tables(result) for row in table.rows)
-    (picture,) = pictures(result)
-    assert picture.png.startswith(b"\x89PNG")
-    assert b"<svg" in picture.svg
-    assert pictures(result) == (picture,)
+    (figure,) = figures(result)
+    assert figure.png.startswith(b"\x89PNG")
+    assert b"<svg" in figure.svg
+    assert figures(result) == (figure,)
 
 
 def made_up(numbers):

@@ -23,8 +23,7 @@ COMMANDS = {
     "keygen": "make a key pair for signing certificates",
     "ope": "estimate the values of a run's policies from the logged trajectories of its training",
     "pretrain": "fit an evaluator to all policies of a run, to be frozen in another run",
-    "reproduce": "reproduce a result of the paper: runs, tables, figures, verdicts and a report",
-    "study": "make a study of docs/studies.md: tables and figure",
+    "reproduce": "run a study of the paper or our own: jobs, tables, figures, verdicts and a report",
     "worlds": "list the worlds with their spaces, horizon and discount",
 }
 """Each command is a module of this folder with a function `run(arguments)`, which may return an exit code."""

@@ -1,53 +1,54 @@
-"""The findings of a result with all that a reader needs to judge them and to make them again."""
+"""Complete report of a study: its results with everything needed to judge and to repeat them."""
 
 import dataclasses
 from typing import Any
 
 from evarl.learning.configuration import with_settings
 from evarl.learning.presets import preset
-from evarl.studies.findings import Findings
-from evarl.studies.jobs import Job, Store, with_needs
-from evarl.studies.results import Result
-from evarl.studies.scales import Scale
+from evarl.studies.catalogue import Study
+from evarl.studies.jobs import Job, Store, required, with_needs
+from evarl.studies.reports import StudyReport
+from evarl.studies.scales import StudyScale
 
 
-def findings(result: Result, scale: Scale, store: Store, failures: dict[str, str]) -> Findings:
-    """What a result says, from the jobs that are finished; those that are not are named."""
-    jobs = with_needs(result.jobs(scale))
-    said = result.said(scale, store)
+def study_report(study: Study, scale: StudyScale, store: Store, failures: dict[str, str]) -> StudyReport:
+    """The report of a study from its finished jobs; the notes name the jobs that are missing."""
+    jobs = study.jobs(scale)
+    finished = [job for job in with_needs(jobs) if store.finished(job)]
+    results = study.results(scale, store)
     missing = [
         f"job {job.name} is missing: {failures.get(job.name, 'it was not run')}"
-        for job in jobs
+        for job in required(jobs, store)
         if not store.finished(job)
     ]
-    return Findings(
-        name=result.name,
-        title=result.title,
-        paper=result.paper,
-        checks=said.checks,
-        tables=said.tables,
-        pictures=said.pictures,
-        notes=(*([f"scale {scale.about}"] if scale.name == "smoke" else []), *said.notes, *missing),
-        about=_about(result, scale, store, [job for job in jobs if store.finished(job)]),
+    records = {job.name: store.record(job) for job in finished}
+    told = dict.fromkeys(record["note"] for record in records.values() if record.get("note"))
+    smoke = [f"scale {scale.about}"] if scale.name == "smoke" else []
+    return StudyReport(
+        name=study.name,
+        title=study.title,
+        paper=study.paper,
+        method=study.method,
+        checks=results.checks,
+        tables=results.tables,
+        figures=results.figures,
+        notes=(*smoke, *results.notes, *told, *missing),
+        about=_provenance(study, scale, finished, records),
     )
 
 
-def _about(result: Result, scale: Scale, store: Store, jobs: list[Job]) -> dict[str, Any]:
-    records = {job.name: store.record(job) for job in jobs}
+def _provenance(study: Study, scale: StudyScale, jobs: list[Job], records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Command, seeds, time, machine, versions and configuration of the finished jobs."""
     spent = sum(record["seconds"] for record in records.values())
-    seeds = {
-        job.name: f"{_first(job)} to {_first(job) + job.settings['changes']['seeds'] - 1}"
-        for job in jobs
-        if job.task == "train"
-    }
-    about: dict[str, Any] = {
-        "command": f"evarl reproduce {result.name} --scale {scale.name}",
+    seeds = {job.name: _seeds(job) for job in jobs if job.task == "train"}
+    return {
+        "command": f"evarl reproduce {study.name} --scale {scale.name}",
         "scale": f"{scale.name}: {scale.about}",
         "time spent": f"{spent / 60:.1f} minutes of work in {len(jobs)} jobs",
         **({"seeds": seeds} if seeds else {}),
-        "machine": _alike([record["machine"] for record in records.values()]),
-        "versions": _alike([record["versions"] for record in records.values()]),
-        "commit": _alike([{"commit": record["commit"]} for record in records.values()]).get("commit"),
+        "machine": _merged([record["machine"] for record in records.values()]),
+        "versions": _merged([record["versions"] for record in records.values()]),
+        "commit": _merged([{"commit": record["commit"]} for record in records.values()]).get("commit"),
         "jobs": {
             name: {key: record[key] for key in ("seconds", "sittings", "peak_memory_gib")}
             | {"training": record["result"].get("training", {})}
@@ -55,15 +56,15 @@ def _about(result: Result, scale: Scale, store: Store, jobs: list[Job]) -> dict[
         },
         "configuration": {job.name: _configuration(job) for job in jobs},
     }
-    return about
 
 
-def _first(job: Job) -> int:
-    return int(job.settings["changes"]["seed"])
+def _seeds(job: Job) -> str:
+    changes = job.settings["changes"]
+    return f"{changes['seed']} to {changes['seed'] + changes['seeds'] - 1}"
 
 
 def _configuration(job: Job) -> dict[str, Any]:
-    """All settings of a job, those that a preset fills in as well."""
+    """All settings of a job, including those of its preset."""
     if "preset" not in job.settings:
         return dict(job.settings)
     config = with_settings(preset(job.settings["preset"]), job.settings["changes"]).resolved()
@@ -72,10 +73,10 @@ def _configuration(job: Job) -> dict[str, Any]:
     return {**rest, **needs, "training": dataclasses.asdict(config)}
 
 
-def _alike(tables: list[dict[str, Any]]) -> dict[str, Any]:
-    """One table of many: where they differ, all values."""
+def _merged(tables: list[dict[str, Any]]) -> dict[str, Any]:
+    """One table of many; where they differ, all values."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(name for table in tables for name in table):
-        values = list(dict.fromkeys(str(table.get(name)) for table in tables))
-        found[name] = values[0] if len(values) == 1 else ", ".join(values)
+        values = dict.fromkeys(str(table[name]) for table in tables if table.get(name) is not None)
+        found[name] = ", ".join(values) or None
     return found

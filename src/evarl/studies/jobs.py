@@ -75,6 +75,23 @@ def with_needs(jobs: list[Job]) -> list[Job]:
     return list(found.values())
 
 
+def required(jobs: list[Job], store: "Store") -> list[Job]:
+    """The jobs, and those that the unfinished ones need, each once, needed ones first.
+
+    What only finished jobs needed is left out: it need not be there any more.
+    """
+    found: dict[str, Job] = {}
+
+    def add(job: Job) -> None:
+        for needed in () if store.finished(job) else job.needs.values():
+            add(needed)
+        found.setdefault(job.name, job)
+
+    for job in jobs:
+        add(job)
+    return list(found.values())
+
+
 @dataclass(frozen=True)
 class Store:
     """A folder: results in `jobs`, files that other jobs use in `files`, unfinished work in `work`.

@@ -7,8 +7,6 @@ from typing import Any, Literal
 from evarl.ope.configuration import Method
 
 ScaleName = Literal["smoke", "laptop", "paper"]
-ResultName = Literal["tradeoff", "ope-on-eva", "pipelines", "continuous", "mismatch", "tabular", "curves", "scenarios"]
-"""The paper's results, each a module of `evarl.studies.results`."""
 
 METHODS: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "tis", "pdis", "dr", "wpdis", "wdr")
 """The paper's four, fitted Q evaluation in both conventions, and the self-normalised forms that are less noisy."""
@@ -28,7 +26,7 @@ class Family:
     worlds: tuple[str, ...]
     seeds: int
     group: int
-    """Seeds in one job."""
+    """ConditionResults in one job."""
     betas: tuple[float, ...]
     """Evaluability coefficients above 0."""
     frozen: bool
@@ -53,7 +51,26 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Scale:
+class HeldOut:
+    """Evaluators fitted to policies of some seeds and tested on those of the others."""
+
+    world: str
+    updates: int
+    seeds: int = 9
+    held_out: int = 3
+    """Seeds, the last ones, whose policies the evaluators are tested on."""
+    policies: int = 60
+    """Policies of each seed, at equal distances in training."""
+    transitions: int = 256
+    """States kept of each policy."""
+    steps: int = 4000
+    """Gradient steps of each evaluator."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Settings that differ from the preset."""
+
+
+@dataclass(frozen=True)
+class StudyScale:
     """All families at one scale."""
 
     name: ScaleName
@@ -61,6 +78,10 @@ class Scale:
     minatar: Family
     brax: Family
     navigation: Family
+    gradients: Family
+    """Navigation for the study of gradients; some of its conditions get three times as many seeds."""
+    held_out: dict[str, HeldOut]
+    """Worlds of the study of held-out policies, by preset."""
     trials: int
     """Random tabular MDPs."""
 
@@ -70,16 +91,21 @@ ROBOTS = ("brax/halfcheetah", "brax/reacher", "brax/ant")
 WITHOUT_TIS: tuple[Method, ...] = tuple(method for method in METHODS if method != "tis")
 """The paper leaves TIS out where episodes have 1 000 steps."""
 
-PAPER = Scale(
+GRADIENTS = Family("navigation", ("navigation",), 10, 10, (0.005, 0.05, 0.5), True, 64, 256, 0, 0, 1, methods=())
+HELD_OUT = {"navigation": HeldOut("navigation", 1000), "minatar": HeldOut("gymnax/Asterix-MinAtar", 400)}
+
+PAPER = StudyScale(
     name="paper",
     about="the paper's protocol: 10M steps and 20 seeds of MinAtar, 20M and 20 of Brax, 30 seeds of navigation",
     minatar=Family("minatar", GAMES, 20, 5, (0.01, 0.1), True, 64, 64, 250, 50_000, 100),
     brax=Family("brax", ROBOTS, 20, 2, (5e-4, 5e-3), True, 32, 16, 400, 50_000, 1000, methods=WITHOUT_TIS),
     navigation=Family("navigation", ("navigation",), 30, 15, (0.05,), False, 64, 256, 2, 10_000, 3),
+    gradients=GRADIENTS,
+    held_out=HELD_OUT,
     trials=1000,
 )
 
-LAPTOP = Scale(
+LAPTOP = StudyScale(
     name="laptop",
     about=(
         "2M steps and 3 seeds of MinAtar; 0.5M steps (Reacher: 2M) and 3 seeds of Brax, from 256 environments × 80 steps, "
@@ -110,6 +136,8 @@ LAPTOP = Scale(
         methods=WITHOUT_TIS,
     ),
     navigation=Family("navigation", ("navigation",), 10, 10, (0.05,), False, 64, 256, 2, 10_000, 3),
+    gradients=GRADIENTS,
+    held_out=HELD_OUT,
     trials=1000,
 )
 
@@ -128,7 +156,7 @@ TINY = {
     "agent.hidden_sizes": [8],
 }
 
-SMOKE = Scale(
+SMOKE = StudyScale(
     name="smoke",
     about="one game, one robot, two seeds, five updates: shows that everything runs; its numbers and verdicts mean nothing",
     minatar=Family(
@@ -136,20 +164,21 @@ SMOKE = Scale(
     ),
     brax=Family("brax", ("brax/inverted_pendulum",), 2, 2, (5e-4,), False, 4, 2, 5, 100, 1, TINY, methods=FEW),
     navigation=Family("navigation", ("navigation",), 2, 2, (0.05,), False, 4, 8, 1, 100, 1, TINY, methods=FEW),
+    gradients=Family(
+        "navigation", ("navigation",), 2, 6, (0.05,), True, 4, 8, 0, 0, 1, TINY, pretraining=(4, 32, 20), methods=()
+    ),
+    held_out={"navigation": HeldOut("navigation", 5, 3, 1, 4, 16, 20, TINY)},
     trials=20,
 )
 
-SCALES: dict[ScaleName, Scale] = {scale.name: scale for scale in (SMOKE, LAPTOP, PAPER)}
+SCALES: dict[ScaleName, StudyScale] = {scale.name: scale for scale in (SMOKE, LAPTOP, PAPER)}
 
 
-def with_seeds(scale: Scale, seeds: int | None) -> Scale:
-    """The scale with another number of seeds everywhere."""
+def with_seeds(scale: StudyScale, seeds: int | None) -> StudyScale:
+    """The scale with another number of seeds for each condition."""
     if seeds is None:
         return scale
 
-    def changed(family: Family) -> Family:
-        return dataclasses.replace(family, seeds=seeds)
-
-    return dataclasses.replace(
-        scale, minatar=changed(scale.minatar), brax=changed(scale.brax), navigation=changed(scale.navigation)
-    )
+    families = ("minatar", "brax", "navigation", "gradients")
+    changed = {name: dataclasses.replace(getattr(scale, name), seeds=seeds) for name in families}
+    return dataclasses.replace(scale, **changed)

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from evarl.studies.jobs import Job, Store, with_needs
+from evarl.studies.jobs import Job, Store, required
 
 LOOK_SECONDS = 0.25
 
@@ -44,7 +44,7 @@ def run_jobs(jobs: list[Job], store: Store, workers: Workers, watcher: Watcher) 
 
     Long jobs are begun first among those whose needs are met, so that no long one is left for the end.
     """
-    everything = with_needs(jobs)
+    everything = required(jobs, store)
     failures: dict[str, str] = {}
     finished = {job.name for job in everything if store.finished(job)}
     waiting = [job for job in everything if job.name not in finished]

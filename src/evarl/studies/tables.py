@@ -2,11 +2,11 @@
 
 import io
 import math
-import re
 from collections.abc import Sequence
 from csv import writer
 
-from evarl.studies.findings import Cell, Measured, Table
+from evarl.report.markdown import escaped, markdown_table
+from evarl.studies.reports import Cell, MeanAndError, ReportTable
 
 DASH = "—"
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -15,7 +15,7 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def text(cell: Cell) -> str:
     """What a reader sees of a cell.
 
-    >>> text(Measured(-3.97, 0.0062)), text(Measured(0.123, 0.0151)), text(Measured(31.0)), text(None)
+    >>> text(MeanAndError(-3.97, 0.0062)), text(MeanAndError(0.123, 0.0151)), text(MeanAndError(31.0)), text(None)
     ('−3.9700 ± 0.0062', '0.123 ± 0.015', '31', '—')
     """
     if cell is None:
@@ -26,7 +26,7 @@ def text(cell: Cell) -> str:
         return _signed(f"{cell:{_grouping(cell)}}")
     if isinstance(cell, float):
         return number(cell)
-    if not isinstance(cell, Measured):
+    if not isinstance(cell, MeanAndError):
         return str(cell)
     if cell.standard_error is None:
         return number(cell.mean)
@@ -84,31 +84,32 @@ def interval(effect: float | None, bounds: tuple[float, float] | None) -> tuple[
 
 def sort_value(cell: Cell) -> float | None:
     """By what a cell is sorted if it is a number; a measured one by its mean."""
-    value = cell.mean if isinstance(cell, Measured) else cell
+    value = cell.mean if isinstance(cell, MeanAndError) else cell
     return None if value is None or isinstance(value, str) or math.isnan(value) else float(value)
 
 
-def numeric(table: Table, column: int) -> bool:
+def numeric(table: ReportTable, column: int) -> bool:
     """Whether a column holds numbers and nothing else, dashes aside."""
     cells = [row[column] for row in table.rows if row[column] is not None]
     return bool(cells) and not any(isinstance(cell, str) for cell in cells)
 
 
-def markdown(table: Table) -> str:
-    """The table with its title and its note, for GitHub and alike."""
-    sides = ["---:" if numeric(table, column) else "---" for column in range(len(table.columns))]
-    rows = [
-        [_marked(text(cell), (i, j) in table.emphasised) for j, cell in enumerate(row)]
+def markdown(table: ReportTable) -> str:
+    """The table in Markdown, with its title and its note."""
+    cells = [
+        [_bold(text(cell)) if (i, j) in table.emphasised else escaped(text(cell)) for j, cell in enumerate(row)]
         for i, row in enumerate(table.rows)
     ]
-    lines = [f"| {' | '.join(row)} |" for row in ([_marked(name) for name in table.columns], sides, *rows)]
-    parts = [_marked(table.title, strong=True), "\n".join(lines), _marked(table.note)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    numbers = [numeric(table, column) for column in range(len(table.columns))]
+    rows = markdown_table([escaped(name) for name in table.columns], cells, numbers)
+    return "\n\n".join(filter(None, (_bold(table.title), rows, escaped(table.note)))) + "\n"
 
 
-def csv(table: Table) -> str:
+def csv(table: ReportTable) -> str:
     """All digits, ASCII signs; a column with measured cells becomes two, its mean and its standard error."""
-    measured = [any(isinstance(row[column], Measured) for row in table.rows) for column in range(len(table.columns))]
+    measured = [
+        any(isinstance(row[column], MeanAndError) for row in table.rows) for column in range(len(table.columns))
+    ]
     file = io.StringIO()
     out = writer(file, lineterminator="\n")
     out.writerow(
@@ -121,16 +122,16 @@ def csv(table: Table) -> str:
             value
             for cell, two in zip(row, measured, strict=True)
             for value in (
-                ([cell.mean, cell.standard_error] if isinstance(cell, Measured) else [cell, None]) if two else [cell]
+                ([cell.mean, cell.standard_error] if isinstance(cell, MeanAndError) else [cell, None])
+                if two
+                else [cell]
             )
         )
     return file.getvalue()
 
 
-def _marked(words: str, strong: bool = False) -> str:
-    """Words in a Markdown cell: one line, nothing in them taken for markup."""
-    safe = re.sub(r"([\\|<*`])", r"\\\1", " ".join(words.split("\n")).strip())
-    return f"**{safe}**" if strong and safe else safe
+def _bold(words: str) -> str:
+    return f"**{escaped(words)}**" if words.strip() else ""
 
 
 def _power(values: Sequence[float]) -> int:

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 
 from evarl.evaluation.evaluate import evaluate
+from evarl.evaluation.held_out import held_out_scores
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import Evaluation, SeedEvaluation
+from evarl.evaluation.scores import Score
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import preset
+from evarl.learning.pretraining import fit_to, learnt_from, remember
 from evarl.ope.configuration import LABELS, LogSettings
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.report.pictures import CHANNELS
-from evarl.runs.assessments import build_assessment, load_assessment, save_assessment, save_evaluator
+from evarl.runs.assessments import load_assessment, save_assessment, save_evaluator
+from evarl.runs.inputs import new_assessment
 from evarl.runs.machine import keep_compiled_programs
-from evarl.runs.pretrain import fit_to, learnt_from, remember
 from evarl.runs.run import Run
 from evarl.runs.train import train
 from evarl.studies.jobs import Job, Store
@@ -26,7 +29,10 @@ CURVE_POINTS = 60
 """Points of a learning curve: means over as many equal stretches of training."""
 
 SHOWN = (EVALUATOR, CRITIC, LABELS["fqe"])
-"""Predictors whose single predictions are kept, for pictures of true against predicted values."""
+"""Predictors whose single predictions are kept, for figures of true against predicted values."""
+
+KINDS = ("listing", "pairs", "factored", "linear")
+"""Evaluator networks that are tested on held-out policies."""
 
 TRAINING = 0.7
 """Share of a training job's progress that is training; the rest is evaluation."""
@@ -82,7 +88,7 @@ def make_assessment(job: Job, store: Store) -> dict[str, Any]:
     """The start states of a world's driver's test, drawn once, so that all conditions and seeds take the same."""
     keep_compiled_programs()
     config = _config(job, store)
-    assessment = build_assessment(config, lambda text: store.say(job, 0.1, "training the base policy"))
+    assessment = new_assessment(config, lambda text: store.say(job, 0.1, "training the base policy"))
     save_assessment(store.file(job), assessment)
     observations = np.asarray(assessment.observations())
     return {
@@ -102,18 +108,30 @@ def pretrain_evaluator(job: Job, store: Store) -> dict[str, Any]:
     config, settings = _config(job, store), job.settings
     assessment = load_assessment(store.file(job.needs["assessment"]))
     seeds = list(range(config.seed, config.seed + config.seeds))
-    done = 0
-
-    def advance(updates: int) -> None:
-        nonlocal done
-        done += updates
-        store.say(job, TRAINING * done / config.updates, f"update {done} of {config.updates}")
-
+    advance = _advance(job, store, config.updates)
     past = remember(config, assessment, settings["policies"], settings["transitions"], seeds, advance)
     store.say(job, TRAINING, "fitting the evaluator")
     evaluator, state = fit_to(past, config, list(range(len(seeds))), settings["steps"], config.seed)
     save_evaluator(store.file(job), learnt_from(past, evaluator, state), config)
     return {"policies": len(past.updates) * len(seeds), "steps": settings["steps"]}
+
+
+def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
+    """Errors of every kind of evaluator on policies of seeds that it was not fitted to."""
+    keep_compiled_programs()
+    config, settings = _config(job, store), job.settings
+    store.say(job, 0.0, "compiling")
+    assessment = new_assessment(config, lambda text: None)
+    seeds = list(range(settings["seeds"]))
+    advance = _advance(job, store, config.updates)
+    past = remember(config, assessment, settings["policies"], settings["transitions"], seeds, advance)
+    found: dict[str, Any] = {}
+    for number, kind in enumerate(KINDS):
+        store.say(job, TRAINING + (1 - TRAINING) * number / len(KINDS), f"fitting {kind}")
+        fitted = with_settings(config, {"evaluator.network.kind": kind})
+        scores = held_out_scores(past, fitted, seeds[-settings["held_out"] :], settings["steps"])
+        found[kind] = {name: _score_record(one) for name, one in scores.items()}
+    return {"kinds": found}
 
 
 def tabular(job: Job, store: Store) -> dict[str, Any]:
@@ -129,6 +147,7 @@ TASKS: dict[str, Callable[[Job, Store], dict[str, Any]]] = {
     "assessment": make_assessment,
     "pretrain": pretrain_evaluator,
     "tabular": tabular,
+    "held-out": evaluate_held_out,
 }
 
 
@@ -142,14 +161,28 @@ def _config(job: Job, store: Store) -> TrainConfig:
     return config.resolved()
 
 
+def _advance(job: Job, store: Store, updates: int) -> Callable[[int], None]:
+    """A function that counts updates of training and reports them as progress."""
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        store.say(job, TRAINING * done / updates, f"update {done} of {updates}")
+
+    return advance
+
+
+def _score_record(score: Score) -> dict[str, float | None]:
+    rounded = {name: _round(getattr(score, name)) for name in ("mae", "mse", "bias", "noise")}
+    return rounded | {"rank": score.rank}
+
+
 def _seed_record(seed: SeedEvaluation) -> dict[str, Any]:
     """One seed: returns, scores of all predictors, single predictions of a few, and how trusty the log's estimates are."""
     queries = {}
     for kind, asked in seed.queries.items():
-        scores = {
-            name: {"mae": _round(s.mae), "mse": _round(s.mse), "bias": _round(s.bias), "rank": s.rank}
-            for name, s in asked.scores.items()
-        }
+        scores = {name: _score_record(one) for name, one in asked.scores.items()}
         shown = {name: _rounded(asked.predictions[name].mean(axis=0)) for name in SHOWN if name in asked.predictions}
         queries[kind] = {
             "scores": scores,

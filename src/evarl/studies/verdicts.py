@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from evarl.stats import bootstrap_interval, t_interval
-from evarl.studies.findings import Check, Verdict
+from evarl.studies.reports import ClaimCheck, Verdict
 
 Values = Mapping[int, float]
 """By seed."""
@@ -20,27 +20,29 @@ Values = Mapping[int, float]
 CONFIDENCE = 0.95
 
 
-def larger(claim: str, quantity: str, one: Values | None, other: Values | float | None, note: str = "") -> Check:
+def check_larger(
+    claim: str, quantity: str, one: Values | None, other: Values | float | None, note: str = ""
+) -> ClaimCheck:
     """The claim that `one` is above `other` on average: the paired difference over seeds, with Student's interval."""
-    differences = _differences(one, other)
+    differences = paired_differences(one, other)
     if differences is None:
         return _undecided(claim, quantity, "too few seeds" if one and other else "not measured", note)
     parts = {quantity: differences}
     return _judged(claim, parts, parts, note)
 
 
-def all_larger(
+def check_all_larger(
     claim: str, quantity: str, ones: Mapping[str, Values | None], other: Values | float | None, note: str = ""
-) -> Check:
+) -> ClaimCheck:
     """The claim that every one of `ones` is above `other`; the effect is that of the part which decides."""
-    parts = {f"{quantity}; here of {name}": _differences(one, other) for name, one in ones.items()}
+    parts = {f"{quantity}; here of {name}": paired_differences(one, other) for name, one in ones.items()}
     known = {name: d for name, d in parts.items() if d is not None}
     if not known or len(known) < len(parts):
         return _undecided(claim, quantity, "too few seeds, or not all measured", note)
     return _judged(claim, known, known, note)
 
 
-def falling(claim: str, quantity: str, steps: dict[str, Values | None], note: str = "") -> Check:
+def check_falling(claim: str, quantity: str, steps: dict[str, Values | None], note: str = "") -> ClaimCheck:
     """The claim that a quantity does not rise along a sequence of conditions, and falls from the first to the last.
 
     It holds if it falls clearly from the first to the last and rises clearly in no step; it does not hold if it rises
@@ -51,50 +53,22 @@ def falling(claim: str, quantity: str, steps: dict[str, Values | None], note: st
     if any(step is None for step in steps.values()) or len(steps) < 2:
         return _undecided(claim, overall, "not measured", note)
     pairs = [(first, last), *itertools.pairwise(steps)]
-    falls = {f"fall of {quantity} from {a} to {b}": _differences(steps[a], steps[b]) for a, b in pairs}
+    falls = {f"fall of {quantity} from {a} to {b}": paired_differences(steps[a], steps[b]) for a, b in pairs}
     known = {name: fall for name, fall in falls.items() if fall is not None}
     if len(known) < len(falls):
         return _undecided(claim, overall, "too few seeds", note)
     return _judged(claim, {overall: known[overall]}, known, note)
 
 
-def bootstrapped(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float]:
+def bootstrap_bounds(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float]:
     """The paired bootstrap interval of the mean difference over seeds."""
-    differences = _differences(one, other)
+    differences = paired_differences(one, other)
     assert differences is not None
     found = bootstrap_interval(differences, np.mean, CONFIDENCE, resamples)
     return found.low, found.high
 
 
-def less_a_share(values: Values | None, share: float) -> Values | None:
-    """All values, lowered by a share of their size: below 0 that is further from 0, so the same is never too little."""
-    return None if values is None else {seed: value - share * abs(value) for seed, value in values.items()}
-
-
-def _judged(claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str) -> Check:
-    """It holds if no part fails and every required one is clearly above 0; it fails if a part is clearly below.
-
-    Shown are the effect and the interval which decide, at the level at which they do.
-    """
-    strict = 1 - (1 - CONFIDENCE) / len(forbidden)
-    failing = {name: t_interval(part, strict) for name, part in forbidden.items()}
-    worst = min(failing, key=lambda name: failing[name].high)
-    if failing[worst].high < 0:
-        found = failing[worst]
-        return Check(claim, "does not hold", found.estimate, (found.low, found.high), worst, strict, note)
-    passing = {name: t_interval(part, CONFIDENCE) for name, part in required.items()}
-    weakest = min(passing, key=lambda name: passing[name].low)
-    verdict: Verdict = "holds" if passing[weakest].low > 0 else "undecided"
-    found = passing[weakest] if verdict == "holds" else failing[weakest]
-    level = CONFIDENCE if verdict == "holds" else strict
-    return Check(claim, verdict, found.estimate, (found.low, found.high), weakest, level, note)
-
-
-def _undecided(claim: str, quantity: str, why: str, note: str) -> Check:
-    return Check(claim, "undecided", None, None, quantity, CONFIDENCE, f"{why}; {note}" if note else why)
-
-
-def _differences(one: Values | None, other: Values | float | None) -> np.ndarray | None:
+def paired_differences(one: Values | None, other: Values | float | None) -> np.ndarray | None:
     """Over the seeds that both have; None for fewer than 2, of which nothing can be said."""
     if one is None or other is None:
         return None
@@ -104,3 +78,33 @@ def _differences(one: Values | None, other: Values | float | None) -> np.ndarray
     if len(shared) < 2:
         return None
     return np.array([one[seed] - other[seed] for seed in shared], np.float64)
+
+
+def lowered_by_share(values: Values | None, share: float) -> Values | None:
+    """All values, lowered by a share of their size: below 0 that is further from 0, so the same is never too little."""
+    return None if values is None else {seed: value - share * abs(value) for seed, value in values.items()}
+
+
+def _judged(
+    claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str
+) -> ClaimCheck:
+    """It holds if no part fails and every required one is clearly above 0; it fails if a part is clearly below.
+
+    Shown are the effect and the interval which decide, at the level at which they do.
+    """
+    strict = 1 - (1 - CONFIDENCE) / len(forbidden)
+    failing = {name: t_interval(part, strict) for name, part in forbidden.items()}
+    worst = min(failing, key=lambda name: failing[name].high)
+    if failing[worst].high < 0:
+        found = failing[worst]
+        return ClaimCheck(claim, "does not hold", found.estimate, (found.low, found.high), worst, strict, note)
+    passing = {name: t_interval(part, CONFIDENCE) for name, part in required.items()}
+    weakest = min(passing, key=lambda name: passing[name].low)
+    verdict: Verdict = "holds" if passing[weakest].low > 0 else "undecided"
+    found = passing[weakest] if verdict == "holds" else failing[weakest]
+    level = CONFIDENCE if verdict == "holds" else strict
+    return ClaimCheck(claim, verdict, found.estimate, (found.low, found.high), weakest, level, note)
+
+
+def _undecided(claim: str, quantity: str, why: str, note: str) -> ClaimCheck:
+    return ClaimCheck(claim, "undecided", None, None, quantity, CONFIDENCE, f"{why}; {note}" if note else why)

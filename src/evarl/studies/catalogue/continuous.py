@@ -1,0 +1,80 @@
+"""`continuous`: whole pipelines in three Brax robots, β = 5 × 10⁻⁴."""
+
+from evarl.evaluation.predictors import EVALUATOR
+from evarl.studies.catalogue.pipelines import compared
+from evarl.studies.common import KINDS, all_jobs, results_by_world, with_mode
+from evarl.studies.conditions import mae_of, mean_and_error, ratio, short_name
+from evarl.studies.jobs import Job, Store
+from evarl.studies.reports import Cell, MeanAndError, ReportTable, StudyResults
+from evarl.studies.scales import StudyScale
+
+TITLE = "Continuous control: ordinary training and off-policy evaluation, against EvA-RL and its evaluator"
+PAPER = (
+    "With β = 5 × 10⁻⁴, EvA-RL keeps the return of ordinary training (ratios 1.052, 1.000, 0.999) and its evaluator is more "
+    "accurate than FQE, PDIS and DR on HalfCheetah and Reacher, and than FQE and PDIS on Ant. (20 seeds.)"
+)
+NUMBERS = {
+    "HalfCheetah": {"FQE": (29.19, 4.76), "PDIS": (5.28, 0.66), "DR": (7.29, 1.94), EVALUATOR: (4.18, 0.49)},
+    "Reacher": {"FQE": (62.22, 3.49), "PDIS": (37.33, 8.12), "DR": (35.30, 2.87), EVALUATOR: (13.90, 0.26)},
+    "Ant": {"FQE": (46.58, 5.94), "PDIS": (28.38, 5.48), "DR": (15.80, 5.74), EVALUATOR: (16.47, 6.61)},
+}
+"""The paper's mean absolute errors and their standard errors."""
+RATIOS = {"HalfCheetah": (1.052, 0.005), "Reacher": (1.000, 0.001), "Ant": (0.999, 0.004)}
+"""The paper's returns of EvA-RL over those of ordinary training."""
+
+
+def jobs(scale: StudyScale) -> list[Job]:
+    """All conditions of all robots."""
+    return all_jobs(scale.brax)
+
+
+def results(scale: StudyScale, store: Store) -> StudyResults:
+    """As for `pipelines`, with the paper's numbers beside ours."""
+    found = compared(store, scale.brax)
+    beside = (_beside(scale, store),)
+    notes = (
+        "Brax is run with the spring backend. The paper does not say which physics, agents' settings or number of "
+        "environments per log it used; errors in units of reward are therefore not comparable one to one.",
+        "The assessment's start states are physical states of the robot; there is no figure of them.",
+    )
+    return StudyResults(found.checks, beside + found.tables, found.figures, notes)
+
+
+def _beside(scale: StudyScale, store: Store) -> ReportTable:
+    """The paper's table, and ours in the same rows."""
+    worlds = results_by_world(store, scale.brax, ("passive", "colearned"))
+    beta = scale.brax.betas[0]
+    rows: list[tuple[Cell, ...]] = []
+    for world, everything in worlds.items():
+        name = short_name(world)
+        ordinary, aware = with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", beta)
+        for label, predictor, seeds in (
+            ("ordinary training, FQE (greedy, Huber)", "FQE, greedy-huber", ordinary),
+            ("ordinary training, FQE (sound)", "FQE", ordinary),
+            ("ordinary training, PDIS", "PDIS", ordinary),
+            ("ordinary training, DR", "DR", ordinary),
+            ("ordinary training, critic", "critic", ordinary),
+            ("ordinary training, passive evaluator", EVALUATOR, ordinary),
+            ("EvA-RL, critic", "critic", aware),
+            ("EvA-RL, evaluator without Ξ", "evaluator, Ξ zeroed", aware),
+            ("EvA-RL, evaluator", EVALUATOR, aware),
+        ):
+            theirs: Cell = None
+            key = predictor.removesuffix(", greedy-huber")
+            compared_there = label.endswith(("Huber)", "PDIS", "DR")) or label == "EvA-RL, evaluator"
+            if compared_there and name in NUMBERS:
+                theirs = MeanAndError(*NUMBERS[name][key])
+            errors = [mean_and_error(mae_of(seeds, predictor, kind)) for kind in KINDS]
+            rows.append((name, f"MAE: {label}", theirs, *errors))
+        if ordinary is not None and aware is not None:
+            ours = ratio(aware.returns(), ordinary.returns())
+            printed = MeanAndError(*RATIOS[name]) if name in RATIOS else None
+            rows.append((name, "return of EvA-RL / ordinary training", printed, ours, ours))
+    return ReportTable(
+        "beside-the-paper",
+        "The paper's table, and the same here",
+        ("world", "quantity", "the paper", *(f"here, {kind} states" for kind in KINDS)),
+        tuple(rows),
+        "Mean ± standard error over seeds. The ratio of returns is that of true discounted returns, each averaged over seeds "
+        "before they are divided; its standard error is the jackknife's over pairs of seeds.",
+    )

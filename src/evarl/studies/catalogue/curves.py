@@ -1,0 +1,90 @@
+"""`curves`: learning curves of return and evaluation error in all worlds."""
+
+from evarl.studies import common
+from evarl.studies.conditions import ConditionResults, mean_and_error, short_name
+from evarl.studies.jobs import Job, Store
+from evarl.studies.reports import Cell, ClaimCheck, ReportFigure, ReportTable, StudyResults
+from evarl.studies.scales import StudyScale
+from evarl.studies.verdicts import check_larger
+
+TITLE = "Learning curves"
+PAPER = (
+    "With a co-learned evaluator, returns closely follow those of ordinary training while evaluation errors are "
+    "significantly lower than with a frozen one; with a frozen evaluator, returns are lower. (Figures; 20 seeds of MinAtar, "
+    "5 of Brax, 10M steps.)"
+)
+LAST = 0.2
+"""Part of training, at its end, over which curves are averaged for the table and the checks."""
+
+
+def jobs(scale: StudyScale) -> list[Job]:
+    """All conditions of the games and the robots."""
+    return common.all_jobs(scale.minatar) + common.all_jobs(scale.brax)
+
+
+def results(scale: StudyScale, store: Store) -> StudyResults:
+    """Curves of all that is finished, and the last part of each as a table."""
+    modes = ("passive", "colearned", "frozen")
+    games, robots = (
+        common.results_by_world(store, scale.minatar, modes),
+        common.results_by_world(store, scale.brax, modes),
+    )
+    figures = []
+    for worlds, family in ((games, "minatar"), (robots, "brax")):
+        drawn = common.curves_figure(worlds)
+        if drawn is not None:
+            figures.append(ReportFigure(f"{drawn.name}-{family}", drawn.caption, drawn.png, drawn.svg))
+    everything = games | robots
+    return StudyResults(
+        checks=tuple(check for rows in everything.values() for check in _checks(rows)),
+        tables=(_table(everything),),
+        figures=tuple(figures),
+        notes=(
+            "The evaluation error of a curve is that of single returns-to-go, whose own noise no evaluator can predict: it "
+            "does not go to zero, as the paper's does. The other results have errors against true values.",
+        ),
+    )
+
+
+def late(seeds: ConditionResults, metric: str) -> dict[int, float] | None:
+    """Mean of a curve over the last part of training, by seed; None if it is not known for every seed."""
+    if metric not in seeds.curves:
+        return None
+    curve = seeds.curves[metric]
+    tail = curve[:, -max(1, int(LAST * curve.shape[1])) :]
+    found = {}
+    for seed, row in zip(seeds.numbers, tail, strict=True):
+        if not (row == row).any():
+            return None
+        found[seed] = float(row[row == row].mean())
+    return found
+
+
+def _checks(rows: list[ConditionResults]) -> list[ClaimCheck]:
+    world = short_name(rows[0].condition.world)
+    found = []
+    for aware in (s for s in rows if s.condition.mode == "colearned"):
+        held = common.with_mode(rows, "frozen", aware.condition.beta)
+        if held is not None:
+            found.append(
+                check_larger(
+                    f"{world}, β = {aware.condition.beta:g}: returns late in training lower with the frozen evaluator",
+                    f"return with the co-learned evaluator less that with the frozen one, last {LAST:.0%} of training",
+                    late(aware, "return"),
+                    late(held, "return"),
+                )
+            )
+    return found
+
+
+def _table(worlds: dict[str, list[ConditionResults]]) -> ReportTable:
+    rows: list[tuple[Cell, ...]] = []
+    for world, everything in worlds.items():
+        for seeds in everything:
+            numbers = [mean_and_error(late(seeds, metric)) for metric in ("return", "evaluation_error_fresh")]
+            steps = int(seeds.curves["steps"][-1])
+            rows.append((short_name(world), seeds.condition.label, len(seeds.rows), steps, *numbers))
+    head = ("world", "training", "seeds", "steps", "return", "evaluation error, fresh batch")
+    return ReportTable(
+        "late", f"Over the last {LAST:.0%} of training", head, tuple(rows), "Mean ± standard error over seeds."
+    )

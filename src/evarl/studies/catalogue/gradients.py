@@ -1,0 +1,241 @@
+"""`gradients`: gradient × β on navigation, with passive, co-learned and frozen evaluators."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from evarl.evaluation.predictors import CRITIC, EVALUATOR, WITHOUT, ZEROED
+from evarl.learning.configuration import with_settings
+from evarl.learning.presets import preset
+from evarl.stats import t_interval
+from evarl.studies import figures
+from evarl.studies.common import KINDS
+from evarl.studies.conditions import (
+    Condition,
+    ConditionResults,
+    Mode,
+    assessment,
+    condition_results,
+    frozen_evaluator,
+    mae_of,
+    mean_and_error,
+    training_jobs,
+)
+from evarl.studies.jobs import Job, Store
+from evarl.studies.reports import Cell, ClaimCheck, MeanAndError, ReportFigure, ReportTable, StudyResults
+from evarl.studies.scales import Family, StudyScale
+from evarl.studies.tables import interval
+from evarl.studies.verdicts import check_larger, paired_differences
+
+TITLE = "Gradients of the evaluability penalty, and its size β, on navigation"
+METHOD = (
+    "Navigation with the paper's hyperparameters, final policies. Return is the true undiscounted return from the start "
+    "state; errors are in units of discounted return (γ = 0.99), against Monte-Carlo truth.\n\n"
+    "“passive” is an evaluator fitted beside ordinary training. “few” shows the evaluator 8 of the 1 600 deployment returns of "
+    "each policy. “ramped” raises β from 0 to its value over the whole run. “frozen” holds an evaluator fixed that was fitted "
+    "to the policies of four other seeds; there the critic's value ends at the time limit as the evaluator's does, except "
+    "in “bootstrapped”."
+)
+WORLD = "navigation"
+FEW = 8
+"""Deployment returns of each policy that the evaluator is fitted to in the conditions *few*, out of 1 600."""
+FROZEN_SEEDS = (1000, 4)
+"""First seed and number of seeds of the runs that frozen evaluators are fitted to."""
+QUERIES = {"critic": "visited", "printed": "visited", "paired": "start", "score": "start"}
+"""States at which each gradient asks the evaluator."""
+BEST_WITHOUT = "best predictor without Ξ"
+"""Of each seed the predictor without Ξ with the least error: earlier versions kept the squared error of this one only."""
+PASSIVE, FEW_PASSIVE, FROZEN = "passive β=0", "few passive β=0", "frozen critic β=0.0"
+SMOKE = (PASSIVE, "critic β=0.05", FROZEN, "frozen ramped critic β=0.5")
+"""Conditions that are run at the scale `smoke`."""
+MAIN = (
+    PASSIVE,
+    "critic β=0.05",
+    "ramped paired β=0.5",
+    "ramped paired β=1.5",
+    FEW_PASSIVE,
+    "few critic β=0.05",
+    "few printed β=0.01",
+)
+"""Conditions that get three times as many seeds as the others."""
+CLAIMED = (*(name for name in MAIN if "passive" not in name), "frozen ramped critic β=0.5")
+"""Conditions for which it is tested whether the penalty lowers the evaluator's error."""
+LINES = (
+    *("passive", *QUERIES, "ramped paired"),
+    *("few passive", "few printed", "frozen critic"),
+)
+"""Conditions in the figure, without their β."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """Settings of a condition that differ from the preset."""
+
+    mode: Mode
+    changes: dict[str, Any]
+
+
+def jobs(scale: StudyScale) -> list[Job]:
+    """Training jobs of all conditions."""
+    return [job for condition in _conditions(scale) for job in condition.jobs]
+
+
+def results(scale: StudyScale, store: Store) -> StudyResults:
+    """Errors by condition, and each condition compared with its own β = 0."""
+    found = {one.name: results for one in _conditions(scale) if (results := condition_results(store, one)) is not None}
+    return StudyResults(
+        checks=tuple(check for name in CLAIMED if name in found for check in _checks(found, name)),
+        tables=(_table(found), _differences(found)),
+        figures=(_figure(found),) if found else (),
+    )
+
+
+def _settings(betas: tuple[float, ...], updates: int, warmup: int) -> dict[str, _Setting]:
+    """By name of the condition."""
+    few, bounded = {"evaluator.transitions": FEW}, {"agent.truncation": "as-termination"}
+    ramp = {"ramp": max(1, updates - warmup), "beta": 0.5}
+    named: dict[str, tuple[Mode, dict[str, Any]]] = {
+        PASSIVE: ("passive", {"beta": 0.0}),
+        "critic β=0.05": ("colearned", {"gradient": "critic", "queries": "visited", "beta": 0.05}),
+        FEW_PASSIVE: ("passive", few | {"beta": 0.0}),
+        "few critic β=0.05": ("colearned", few | {"gradient": "critic", "beta": 0.05}),
+        "few printed β=0.01": ("colearned", few | {"gradient": "printed", "beta": 0.01}),
+    }
+    for gradient, queries in QUERIES.items():
+        for beta in betas:
+            changes = {"gradient": gradient, "queries": queries, "beta": beta}
+            named[f"{gradient} β={beta}"] = ("colearned", changes)
+    paired = ramp | {"gradient": "paired", "queries": "start"}
+    named |= {
+        "ramped critic β=0.5": ("colearned", ramp | {"gradient": "critic"}),
+        "ramped paired β=0.5": ("colearned", paired),
+        "ramped paired β=1.5": ("colearned", paired | {"beta": 1.5}),
+    }
+    for beta in (0.0, *betas):
+        # the critic must estimate the same value as the evaluator, which ends at the time limit
+        named[f"frozen critic β={beta}"] = ("frozen", bounded | {"gradient": "critic", "beta": beta})
+    named |= {
+        "frozen ramped critic β=0.5": ("frozen", bounded | ramp | {"gradient": "critic"}),
+        "frozen ramped bootstrapped critic β=0.5": ("frozen", ramp | {"gradient": "critic"}),
+    }
+    return {name: _Setting(*setting) for name, setting in named.items()}
+
+
+def _conditions(scale: StudyScale) -> list[Condition]:
+    family = scale.gradients
+    config = with_settings(preset(family.preset), family.changes)
+    settings = _settings(family.betas, config.updates, config.evaluator.warmup)
+    names = [name for name in settings if scale.name != "smoke" or name in SMOKE]
+    return [_condition(family, name, settings[name]) for name in names]
+
+
+def _condition(family: Family, name: str, setting: _Setting) -> Condition:
+    needs = {"assessment": assessment(family, WORLD)}
+    if setting.mode == "frozen":
+        needs["frozen"] = frozen_evaluator(family, WORLD, *FROZEN_SEEDS)
+    mode = "frozen" if setting.mode == "frozen" else "colearned"
+    changes = family.changes | {"world": WORLD, "evaluator_mode": mode} | setting.changes
+    label = f"gradients-{name.replace(' ', '-').replace('β=', 'beta-')}"
+    several = dataclasses.replace(family, seeds=family.seeds * (3 if name in MAIN else 1))
+    beta = setting.changes["beta"]
+    return Condition(WORLD, setting.mode, beta, training_jobs(several, label, changes, needs), name)
+
+
+def _baseline(name: str) -> str:
+    """The condition with β = 0 that a condition is compared with."""
+    if name.startswith("frozen"):
+        return FROZEN
+    return FEW_PASSIVE if name.startswith("few") else PASSIVE
+
+
+def _checks(found: dict[str, ConditionResults], name: str) -> list[ClaimCheck]:
+    baseline = _baseline(name)
+    other = found.get(baseline)
+    return [
+        check_larger(
+            f"{name}: the penalty lowers the evaluator's MAE at {kind} states, compared with {baseline}",
+            f"MAE of {baseline} less that of {name}",
+            mae_of(other, EVALUATOR, kind),
+            found[name].mae(EVALUATOR, kind),
+        )
+        for kind in KINDS
+    ]
+
+
+def _table(found: dict[str, ConditionResults]) -> ReportTable:
+    columns = {
+        "start MAE": (EVALUATOR, "start"),
+        "visited MAE": (EVALUATOR, "visited"),
+        "start MAE, Ξ zeroed": (ZEROED, "start"),
+        "start MAE, critic": (CRITIC, "start"),
+        "visited MAE, critic": (CRITIC, "visited"),
+    }
+    rows: list[tuple[Cell, ...]] = []
+    for name, one in found.items():
+        errors = [mean_and_error(one.mae(*column)) for column in columns.values()]
+        returns = mean_and_error(one.returns(discounted=False))
+        rows.append((name, len(one.rows), returns, *errors, one.skill("visited", (*WITHOUT, BEST_WITHOUT))))
+    return ReportTable(
+        "gradients",
+        "Return and errors by condition",
+        ("condition", "seeds", "return", *columns, "skill, visited"),
+        tuple(rows),
+        "Mean ± standard error over seeds. Skill is 1 − MSE(evaluator) / MSE(best predictor without Ξ) at visited states. It is "
+        "a ratio: both mean squared errors are averaged over seeds before they are divided, and its standard error is the "
+        "jackknife's over seeds.",
+    )
+
+
+def _differences(found: dict[str, ConditionResults]) -> ReportTable:
+    rows: list[tuple[Cell, ...]] = []
+    clear: set[tuple[int, int]] = set()
+    for name, one in found.items():
+        other = found.get(_baseline(name))
+        if other is None or other is one:
+            continue
+        row: list[Cell] = [name, _baseline(name), len(one.rows.keys() & other.rows.keys())]
+        for mine, theirs in zip(_compared(one), _compared(other), strict=True):
+            differences = paired_differences(mine, theirs)
+            if differences is None:
+                row.append(None)
+                continue
+            student = t_interval(differences)
+            if student.low * student.high > 0:
+                clear.add((len(rows), len(row)))
+            effect, bounds = interval(student.estimate, (student.low, student.high))
+            row.append(effect if bounds is None else f"{effect} ({bounds[0]} to {bounds[1]})")
+        rows.append(tuple(row))
+    return ReportTable(
+        "differences",
+        "Each condition less its own β = 0, seed by seed",
+        ("condition", "less", "seeds", "return", "start MAE", "visited MAE"),
+        tuple(rows),
+        "Mean difference of paired seeds with Student's 95 % interval; bold where the interval excludes 0.",
+        frozenset(clear),
+    )
+
+
+def _compared(one: ConditionResults) -> list[dict[int, float] | None]:
+    return [one.returns(discounted=False), *(one.mae(EVALUATOR, kind) for kind in KINDS)]
+
+
+def _figure(found: dict[str, ConditionResults]) -> ReportFigure:
+    from evarl.truth.exact import best_return  # imports JAX
+    from evarl.worlds.navigation import Navigation
+
+    best = best_return(Navigation())
+    panels: dict[str, dict[str, list[tuple[MeanAndError, MeanAndError, str]]]] = {}
+    for kind in KINDS:
+        lines = panels.setdefault(f"{kind} states", {})
+        for line in LINES:
+            for name, one in found.items():
+                error, value = mean_and_error(one.mae(EVALUATOR, kind)), mean_and_error(one.returns(discounted=False))
+                if name.rsplit(" β=", 1)[0] == line and error is not None and value is not None:
+                    below = MeanAndError(best - value.mean, value.standard_error)
+                    lines.setdefault(line, []).append((error, below, name.rsplit("β=", 1)[1]))
+    caption = (
+        f"How far the return is below the best possible ({best:.3f}) against the evaluator's mean absolute error, both on "
+        "logarithmic axes; β at the points, bars are standard errors over seeds."
+    )
+    labels = ("evaluator MAE", "return below the best possible")
+    return figures.against("return-against-error", caption, panels, labels, log=True)

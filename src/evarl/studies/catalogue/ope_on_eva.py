@@ -1,0 +1,63 @@
+"""`ope-on-eva`: the co-learned evaluator against off-policy evaluation of the same EvA-RL policies, in three MinAtar games.
+
+Off-policy methods get the deployment trajectories that EvA-RL training logged in its last updates. Fitted Q evaluation is
+fitted in two conventions: the sound one, and the one of a common library on logs like the paper's (greedy backup, Huber
+loss, time limits that end the value).
+"""
+
+from evarl.evaluation.predictors import EVALUATOR, WITHOUT
+from evarl.ope.configuration import Method
+from evarl.studies import common
+from evarl.studies.common import KINDS, with_mode
+from evarl.studies.conditions import ConditionResults, mae_of, short_name
+from evarl.studies.jobs import Job, Store
+from evarl.studies.reports import ClaimCheck, StudyResults
+from evarl.studies.scales import StudyScale
+from evarl.studies.verdicts import check_all_larger
+
+TITLE = "The co-learned evaluator against off-policy evaluation, on EvA-RL policies"
+PAPER = (
+    "On the final EvA-RL policies, β ∈ {0.01, 0.1}, the co-learned evaluator has a lower error than FQE, TIS, PDIS and DR "
+    "in all three games. (Figure only; 20 seeds, 10M steps.)"
+)
+AS_IN_PAPER: tuple[Method, ...] = ("fqe-greedy-huber", "tis", "pdis", "dr")
+SOUND: tuple[Method, ...] = ("fqe", "tis", "pdis", "dr", "wpdis", "wdr")
+
+
+def jobs(scale: StudyScale) -> list[Job]:
+    """Training jobs of all conditions except those with a frozen evaluator."""
+    return [job for job in common.all_jobs(scale.minatar) if "frozen" not in job.needs]
+
+
+def results(scale: StudyScale, store: Store) -> StudyResults:
+    """Checks for every game and β."""
+    worlds = common.results_by_world(store, scale.minatar, ("passive", "colearned"))
+    checks = [check for rows in worlds.values() for beta in scale.minatar.betas for check in _checks(rows, beta)]
+    aware = {world: [one for one in rows if one.condition.beta > 0] for world, rows in worlds.items()}
+    return StudyResults(
+        checks=tuple(checks),
+        tables=common.errors_tables(worlds),
+        figures=common.present(
+            *(common.errors_figure({world: rows[:1] for world, rows in aware.items() if rows}, kind) for kind in KINDS),
+            common.predictions_figure(worlds),
+            common.scenario_figure(store, scale.minatar),
+        ),
+    )
+
+
+def _checks(rows: list[ConditionResults], beta: float) -> list[ClaimCheck]:
+    aware = with_mode(rows, "colearned", beta)
+    checks = []
+    for kind in KINDS:
+        for methods in (AS_IN_PAPER, SOUND):
+            checks.append(common.check_below_methods(aware, aware, f"β = {beta:g}", methods, kind))
+        checks.append(
+            check_all_larger(
+                f"{short_name(rows[0].condition.world)}, β = {beta:g}: evaluator MAE below every predictor that does not see "
+                f"the assessment, at {kind} states (a control the paper does not show)",
+                "MAE of the best of them less that of the evaluator",
+                {name: mae_of(aware, name, kind) for name in WITHOUT},
+                mae_of(aware, EVALUATOR, kind),
+            )
+        )
+    return checks

@@ -1,0 +1,80 @@
+"""`pipelines`: ordinary training evaluated off-policy, against EvA-RL evaluated by its evaluator, in three MinAtar games.
+
+Each pipeline uses the data of its own training. The two policies of a seed begin with the same parameters and are compared
+seed by seed.
+"""
+
+from evarl.evaluation.predictors import EVALUATOR
+from evarl.studies import common
+from evarl.studies.catalogue.ope_on_eva import AS_IN_PAPER, SOUND
+from evarl.studies.catalogue.ope_on_eva import jobs as jobs_of_ope_on_eva
+from evarl.studies.catalogue.tradeoff import LOST
+from evarl.studies.common import KINDS, with_mode
+from evarl.studies.conditions import ConditionResults, mae_of, returns_of, short_name
+from evarl.studies.jobs import Job, Store
+from evarl.studies.reports import ClaimCheck, StudyResults
+from evarl.studies.scales import Family, StudyScale
+from evarl.studies.verdicts import check_larger, lowered_by_share
+
+TITLE = "Whole pipelines: ordinary training and off-policy evaluation, against EvA-RL and its evaluator"
+PAPER = (
+    "EvA-RL with β = 0.01 nearly matches the returns of ordinary training while its evaluator has a lower error than FQE, "
+    "TIS, PDIS and DR have on the ordinary policy. (Figure only; 20 seeds, 10M steps.)"
+)
+
+
+def jobs(scale: StudyScale) -> list[Job]:
+    """The same as for `ope-on-eva`: the ordinary policies are those of the passive evaluator."""
+    return jobs_of_ope_on_eva(scale)
+
+
+def results(scale: StudyScale, store: Store) -> StudyResults:
+    """Checks for every game."""
+    return compared(store, scale.minatar)
+
+
+def compared(store: Store, family: Family) -> StudyResults:
+    """Both pipelines in all worlds of a family; at the smallest β above 0 as the paper does."""
+    worlds = common.results_by_world(store, family, ("passive", "colearned"))
+    beta = family.betas[0]
+    shown = {world: [one for one in rows if one.condition.beta in (0.0, beta)] for world, rows in worlds.items()}
+    return StudyResults(
+        checks=tuple(check for rows in worlds.values() for check in checks(rows, beta, "tis" in family.methods)),
+        tables=common.errors_tables(worlds),
+        figures=common.present(
+            common.trade_figure(worlds),
+            *(common.errors_figure(shown, kind) for kind in KINDS),
+            common.curves_figure(worlds),
+            common.predictions_figure(worlds),
+            common.scenario_figure(store, family),
+        ),
+    )
+
+
+def checks(rows: list[ConditionResults], beta: float, with_tis: bool) -> list[ClaimCheck]:
+    """Returns, the evaluator against the methods on the ordinary policy, and against the passive evaluator."""
+    aware, ordinary = with_mode(rows, "colearned", beta), with_mode(rows, "passive", 0.0)
+    world = short_name(rows[0].condition.world)
+    found = [
+        check_larger(
+            f"{world}, β = {beta:g}: return nearly that of ordinary training (at most {LOST:.0%} lost)",
+            f"return of EvA-RL less that of ordinary training, plus {LOST:.0%} of its size",
+            returns_of(aware),
+            lowered_by_share(returns_of(ordinary), LOST),
+        )
+    ]
+    for kind in KINDS:
+        for methods in (AS_IN_PAPER, SOUND):
+            used = [method for method in methods if with_tis or method != "tis"]
+            about = f"β = {beta:g}, methods on the ordinary policy"
+            found.append(common.check_below_methods(aware, ordinary, about, used, kind))
+        found.append(
+            check_larger(
+                f"{world}, β = {beta:g}: evaluator MAE below that of the passive evaluator, at {kind} states "
+                "(a control the paper does not show)",
+                "MAE of the passive evaluator less that of EvA-RL's",
+                mae_of(ordinary, EVALUATOR, kind),
+                mae_of(aware, EVALUATOR, kind),
+            )
+        )
+    return found

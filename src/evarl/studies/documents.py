@@ -1,0 +1,85 @@
+"""Tables of the committed results in README.md and docs/studies.md: `python -m evarl.studies.documents` (`make results`)."""
+
+import os
+from pathlib import Path
+
+from evarl.errors import FileError
+from evarl.evaluation.predictors import EVALUATOR
+from evarl.report.markdown import fill_page
+from evarl.storage.plain import read_json
+from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, study
+from evarl.studies.common import results_by_world, with_mode
+from evarl.studies.conditions import mean_and_error, short_name
+from evarl.studies.jobs import Store
+from evarl.studies.reports import Cell, ReportTable
+from evarl.studies.scales import LAPTOP, PAPER
+from evarl.studies.tables import markdown
+
+FOLDER = Path("results/reproduce")
+SCALES = {"mismatch": "paper", "tabular": "paper"}
+"""Of the results that are kept; the others are at the scale of a laptop."""
+COLUMNS = {
+    "critic": "critic",
+    "FQE (sound)": "FQE",
+    "FQE (greedy, Huber)": "FQE, greedy-huber",
+    "PDIS": "PDIS",
+    "DR": "DR",
+}
+
+
+def main_table(store: Store) -> ReportTable:
+    """A row for each world: what EvA-RL costs in return, and how well its policy is evaluated by whom."""
+    rows: list[tuple[Cell, ...]] = []
+    for family in (PAPER.navigation, LAPTOP.minatar, LAPTOP.brax):
+        for world, everything in results_by_world(store, family, ("passive", "colearned")).items():
+            beta = family.betas[0]
+            ordinary, aware = with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", beta)
+            if ordinary is None or aware is None:
+                continue
+            steps = f"{aware.curves['steps'][-1] / 1e6:.1f}M × {len(aware.rows)} seeds"
+            returns = [mean_and_error(seeds.returns()) for seeds in (ordinary, aware)]
+            errors = [mean_and_error(aware.mae(predictor, "start")) for predictor in (EVALUATOR, *COLUMNS.values())]
+            passive = mean_and_error(ordinary.mae(EVALUATOR, "start"))
+            rows.append((short_name(world), steps, f"{beta:g}", *returns, errors[0], passive, *errors[1:]))
+    head = ("world", "steps", "β", "return, ordinary", "return, EvA-RL", "evaluator", "passive evaluator", *COLUMNS)
+    return ReportTable("main", "", head, tuple(rows))
+
+
+def verdict_table(folder: Path) -> ReportTable:
+    """How many claims hold, by result, as the reports computed it."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in PAPER_STUDIES:
+        file = folder / name / "checks.json"
+        if os.path.lexists(file):
+            verdicts = _verdicts(file)
+            counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")]
+            rows.append((name, SCALES.get(name, "laptop"), *counts))
+    return ReportTable("verdicts", "", ("result", "scale", "hold", "do not hold", "undecided"), tuple(rows))
+
+
+def blocks(folder: Path) -> dict[str, str]:
+    """Contents of the marked places of the README, by name."""
+    found = {"results": main_table(Store(folder)), "verdicts": verdict_table(folder)}
+    return {name: _only_rows(markdown(table)) for name, table in found.items()}
+
+
+def _verdicts(file: Path) -> list[str]:
+    try:
+        return [str(check["verdict"]) for check in read_json(file)["checks"]]
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{file}: is not a list of checks; make it anew with `evarl reproduce`") from error
+
+
+def _only_rows(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
+
+
+def study_blocks(folder: Path) -> dict[str, str]:
+    """Contents of the marked places of docs/studies.md, by name: the tables of the studies that are not in the paper."""
+    results = [study(name).results(LAPTOP, Store(folder)) for name in OWN_STUDIES]
+    return {table.name: _only_rows(markdown(table)) for one in results for table in one.tables}
+
+
+if __name__ == "__main__":
+    fill_page(Path("README.md"), blocks(FOLDER))
+    fill_page(Path("docs/studies.md"), study_blocks(FOLDER))

@@ -1,0 +1,270 @@
+"""What results say of made-up numbers: the right claims hold, fail or stay open, and nothing missing goes unsaid."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from evarl.cli.main import call
+from evarl.errors import InputError
+from evarl.ope.configuration import LABELS
+from evarl.studies.assemble import study_report
+from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, gradients, study
+from evarl.studies.jobs import Store, required, with_needs
+from evarl.studies.scales import LAPTOP, PAPER, SMOKE, with_seeds
+from evarl.studies.write import write_report
+
+CONTROLS = ("evaluator, Ξ zeroed", "evaluator, Ξ shuffled", "critic", "last batch's mean")
+
+
+@pytest.fixture(autouse=True)
+def unsaved_figures(monkeypatch):
+    """Everything is drawn, but not laid out and saved, which takes most of the time and is seen elsewhere."""
+
+    def rendered(name, size, draw):
+        draw(Figure(figsize=size))
+        return b"png", b"<svg/>"
+
+    monkeypatch.setattr("evarl.studies.figures.rendered", rendered)
+
+
+def trained(job, errors, value):
+    """The result of a training job, with given mean absolute errors and return."""
+    changes = job.settings["changes"]
+    rng = np.random.default_rng(changes["seed"])
+    points = [float(x) for x in range(4)]
+    names = [*CONTROLS, *(LABELS[method] for method in job.settings["methods"])]
+    rows = []
+    for seed in range(changes["seed"], changes["seed"] + changes["seeds"]):
+        wobble = 0.01 * float(rng.normal())
+        scores = {
+            name: {"mae": errors.get(name, 2.0) + wobble * (1 + number), "mse": 1.0, "bias": 0.0, "rank": None}
+            for number, name in enumerate(("evaluator", *names))
+        }
+        asked = {"scores": scores, "truth": points, "standard_error": points, "predictions": {"evaluator": points}}
+        rows.append(
+            {
+                "seed": seed,
+                "return": value + wobble,
+                "return_undiscounted": value + wobble,
+                "queries": {"start": asked, "visited": asked},
+            }
+        )
+    curve = [[1.0, 2.0, None, 4.0]] * changes["seeds"]
+    return {
+        "seeds": rows,
+        "curves": {"steps": [1, 2, 3, 4], "return": curve, "evaluation_error_fresh": curve},
+        "training": {"seconds": 1.0},
+    }
+
+
+def keep(store, job, value):
+    about = {"seconds": 60.0, "sittings": 1, "peak_memory_gib": 1.0, "machine": {}, "versions": {}, "commit": None}
+    if job.task in ("assessment", "pretrain"):
+        store.file(job).parent.mkdir(parents=True, exist_ok=True)
+        store.file(job).touch()
+    store.keep(job, about | {"result": value})
+
+
+def filled(folder, chosen, scale, errors=lambda job: {}, value=lambda job: 1.0, leave_out=()):
+    """A store in which all jobs of a result are finished."""
+    store = Store(folder)
+    for job in with_needs(chosen.jobs(scale)):
+        if job.name in leave_out:
+            continue
+        if job.task == "train":
+            keep(store, job, trained(job, errors(job), value(job)))
+        elif job.task == "assessment":
+            world = job.settings["changes"]["world"]
+            shape = (5, 10, 10, 6) if "gymnax" in world else (4, 2)
+            seen = np.random.default_rng(0).integers(0, 2, shape)
+            keep(store, job, {"world": world, "channels": [f"c{i}" for i in range(6)], "observations": seen.tolist()})
+        else:
+            keep(store, job, {})
+    return store
+
+
+def verdict_of(found, *words):
+    matching = [check for check in found.checks if all(word in check.claim for word in words)]
+    assert matching, [check.claim for check in found.checks]
+    assert len({check.verdict for check in matching}) == 1, matching
+    return matching[0].verdict
+
+
+def test_evaluator_below_or_above_the_baselines(tmp_path):
+    chosen = study("mismatch")
+    good = filled(tmp_path / "good", chosen, PAPER, lambda job: {"evaluator": 1.0}, lambda job: -4.0)
+    found = study_report(chosen, PAPER, good, {})
+    assert verdict_of(found, "below every OPE baseline", "EvA-RL policy") == "holds"
+    assert verdict_of(found, "below that of the critic") == "holds"
+    assert verdict_of(found, "at least the paper's") == "holds"
+    assert verdict_of(found, "passive") == "undecided"
+    # one sound baseline is better: the claim as the paper ran it stays, the other falls
+    mixed = filled(tmp_path / "mixed", chosen, PAPER, lambda job: {"evaluator": 1.0, "FQE": 0.5}, lambda job: -6.0)
+    found = study_report(chosen, PAPER, mixed, {})
+    assert verdict_of(found, "(FQE: greedy, Huber)", "EvA-RL policy") == "holds"
+    assert verdict_of(found, "(FQE: sound)", "EvA-RL policy") == "does not hold"
+    assert verdict_of(found, "at least the paper's") == "does not hold"
+
+
+def test_tradeoff_of_frozen_and_colearned_evaluators(tmp_path):
+    chosen = study("tradeoff")
+
+    def value(job):
+        changes = job.settings["changes"]
+        return 10.0 - 20.0 * changes["beta"] * (changes["evaluator_mode"] == "frozen")
+
+    def errors(job):
+        changes = job.settings["changes"]
+        return {"evaluator": 3.0 - 10 * changes["beta"] if changes["evaluator_mode"] == "frozen" else 1.0}
+
+    found = study_report(chosen, LAPTOP, filled(tmp_path, chosen, LAPTOP, errors, value), {})
+    assert verdict_of(found, "frozen evaluator: return non-increasing") == "holds"
+    assert verdict_of(found, "frozen evaluator: error non-increasing") == "holds"
+    assert verdict_of(found, "close to the baseline") == "holds"
+    assert verdict_of(found, "more accurate than the frozen one") == "holds"
+    rising = filled(tmp_path / "rising", chosen, LAPTOP, errors, lambda job: 20 - value(job))
+    assert verdict_of(study_report(chosen, LAPTOP, rising, {}), "return non-increasing") == "does not hold"
+    normalised = found.tables[0]
+    ratios = {row[1]: row[3].mean for row in normalised.rows if row[0] == "Asterix"}
+    assert ratios["frozen evaluator, β = 0.1"] == pytest.approx(0.8, abs=0.01)
+
+
+def test_gradients_are_compared_with_their_own_beta_0(tmp_path):
+    chosen = study("gradients")
+
+    def errors(job):
+        return {"evaluator": 0.5 if "frozen-ramped-critic" in job.label else 1.0}
+
+    found = study_report(chosen, LAPTOP, filled(tmp_path, chosen, LAPTOP, errors, lambda job: -4.0), {})
+    assert verdict_of(found, "frozen ramped critic β=0.5: the penalty lowers") == "holds"
+    assert {check.verdict for check in found.checks if "frozen" not in check.claim} == {"undecided"}
+    table, differences = found.tables
+    assert len(table.rows) == 25
+    assert {row[1] for row in table.rows if row[0] in gradients.MAIN} == {30}
+    assert {row[0]: row[1] for row in differences.rows}["few critic β=0.05"] == "few passive β=0"
+    assert not {row[0] for row in differences.rows} & {"passive β=0", "few passive β=0", "frozen critic β=0.0"}
+    assert found.figures
+    assert found.method
+    assert not found.paper
+
+
+def test_skill_is_a_ratio_of_averages(tmp_path):
+    """Errors of two seeds: 1 and 3 of the evaluator, 0.1 and 7.9 of the critic, so 1 − 4/8; the mean ratio would be −4.2."""
+    chosen, two = study("gradients"), with_seeds(SMOKE, 1)
+    store = Store(tmp_path)
+    for job in chosen.jobs(two):
+        result = trained(job, {}, -5.0)
+        for row, mine, critic in zip(result["seeds"], (1.0, 3.0, 2.0), (0.1, 7.9, 4.0), strict=False):
+            scores = {"evaluator": {"mse": mine}, "critic": {"mse": critic}}
+            row["queries"] = {"visited": {"scores": scores}, "start": {"scores": {}}}
+        keep(store, job, result)
+    skills = {row[0]: row[-1] for row in study_report(chosen, two, store, {}).tables[0].rows}
+    assert skills["passive β=0"].mean == 1 - 6.0 / 12.0  # three seeds
+    left_out = 1 - np.array([5 / 11.9, 3 / 4.1, 4 / 8])
+    assert skills["passive β=0"].standard_error == pytest.approx(np.sqrt(2 * left_out.var()))
+
+
+def test_held_out_errors(tmp_path):
+    chosen, store = study("held-out"), Store(tmp_path)
+    squares = {"evaluator": 1.0, "evaluator, Ξ shuffled": 16.0, "fitted without Ξ": 4.0, "constant": 9.0}
+    for job in chosen.jobs(LAPTOP):
+        keep(store, job, {"kinds": {"factored": {name: {"mse": mse} for name, mse in squares.items()}}})
+    (table,) = study_report(chosen, LAPTOP, store, {}).tables
+    assert [row[1:] for row in table.rows] == [("factored", 1.0, 4.0, 2.0, 3.0, 0.75)] * 2
+
+
+def test_what_only_finished_jobs_needed_may_be_gone(tmp_path):
+    """The committed results have neither the pre-trained evaluators nor all assessments."""
+    chosen, store = study("gradients"), Store(tmp_path)
+    jobs = chosen.jobs(SMOKE)
+    for job in jobs:
+        keep(store, job, trained(job, {}, -5.0))
+    assert required(jobs, store) == jobs
+    assert not any("missing" in note for note in study_report(chosen, SMOKE, store, {}).notes)
+    store.result_file(jobs[0]).unlink()
+    assert [job.task for job in required(jobs, store)] == ["assessment", *["train"] * len(jobs)]
+
+
+def test_help_lists_every_study(capsys):
+    with pytest.raises(SystemExit):
+        call(["reproduce", "--help"])
+    shown = capsys.readouterr().out
+    for name, summary in STUDIES.items():
+        assert f"{name:<11} {summary}" in shown
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_nothing_finished_is_no_crash_and_is_said(tmp_path, name):
+    chosen = study(name)
+    found = study_report(chosen, SMOKE, Store(tmp_path), {})
+    assert all(check.verdict == "undecided" for check in found.checks)
+    for job in with_needs(chosen.jobs(SMOKE)):
+        assert any(job.name in note for note in found.notes)
+
+
+def test_a_failed_job_is_named_and_the_others_count(tmp_path):
+    chosen = study("tradeoff")
+    failed = next(job for job in chosen.jobs(LAPTOP) if job.label.startswith("freeway-frozen-0.1"))
+    store = filled(tmp_path, chosen, LAPTOP, leave_out=[failed.name])
+    found = study_report(chosen, LAPTOP, store, {failed.name: "out of memory"})
+    assert any(failed.name in note and "out of memory" in note for note in found.notes)
+    assert len(found.tables[0].rows) == 3 * 6 - 1
+    assert verdict_of(found, "Freeway, frozen evaluator: return non-increasing") == "undecided"
+
+
+@pytest.mark.parametrize("name", [name for name in PAPER_STUDIES if name not in ("tabular", "scenarios")])
+def test_controls_stand_in_every_table_of_errors(tmp_path, name):
+    chosen = study(name)
+    found = study_report(chosen, LAPTOP, filled(tmp_path, chosen, LAPTOP), {})
+    for table in found.tables:
+        if table.name.startswith("errors-"):
+            assert {"critic", "evaluator, Ξ zeroed", "FQE", "FQE, greedy-huber"} <= set(table.columns)
+            assert any("passive" in str(row[1]) for row in table.rows)
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert found.figures
+    assert found.about["configuration"]
+    assert write_report(found, tmp_path / "report").exists()
+
+
+def test_results_share_their_jobs():
+    """So that nothing that two results need is run twice."""
+    games = {job.name for job in study("tradeoff").jobs(PAPER)}
+    assert {job.name for job in study("pipelines").jobs(PAPER)} < games
+    assert {job.name for job in study("ope-on-eva").jobs(PAPER)} < games
+    assert games < {job.name for job in study("curves").jobs(PAPER)}
+
+
+def test_the_papers_protocol():
+    games = study("tradeoff").jobs(PAPER)
+    assert sum(job.settings["changes"]["seeds"] for job in games) == 3 * 6 * 20
+    mismatch = study("mismatch").jobs(PAPER)
+    assert sum(job.settings["changes"]["seeds"] for job in mismatch) == 2 * 30
+    assert with_seeds(PAPER, 7).brax.seeds == 7
+    assert with_seeds(PAPER, None) is PAPER
+    assert dataclasses.asdict(SMOKE)["trials"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["tradeof"], "study: unknown 'tradeof'; did you mean 'tradeoff'?"),
+        (["tabular", "--seeds", "0"], "seeds: 0 is not allowed"),
+        (["tabular", "--workers", "0"], "workers: 0 is not allowed"),
+        (["tabular", "--address", "auto"], "address: auto is not allowed; requires --engine ray"),
+    ],
+)
+def test_bad_arguments_get_one_line(arguments, line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(["reproduce", *arguments]) == 2
+    assert line in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_no_folder(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert call(["reproduce", "tabular", "--out", str(tmp_path / "file")]) == 2
+    assert "is not a directory" in capsys.readouterr().err
+    with pytest.raises(InputError):
+        Store(tmp_path / "file").check()

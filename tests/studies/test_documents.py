@@ -1,0 +1,96 @@
+"""The README and docs/studies.md have the numbers of the job files."""
+
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from evarl.cli.main import call
+from evarl.errors import FileError
+from evarl.studies.catalogue import STUDIES, study
+from evarl.studies.documents import FOLDER, blocks, study_blocks
+from evarl.studies.jobs import Store, with_needs
+from evarl.studies.scales import SCALES
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_tables_of_the_readme_are_those_of_the_results():
+    readme = (ROOT / "README.md").read_text()
+    for name, block in blocks(ROOT / FOLDER).items():
+        assert f"<!-- {name} -->\n{block}\n<!-- end {name} -->" in readme, f"{name}: `make results` writes it anew"
+        assert block.count("\n") > 2
+
+
+def numbers(data, path=()):
+    """Where every number of a file is."""
+    if isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from numbers(value, (*path, key))
+    elif isinstance(data, int | float) and not isinstance(data, bool):
+        yield path
+
+
+def with_number(data, path, value):
+    """The same with one number changed; as text, so that no number is rounded on the way."""
+    copy = json.loads(json.dumps(data))
+    inner = copy
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return json.dumps(copy, ensure_ascii=False)
+
+
+def every_job():
+    return {
+        job.name: job for scale in SCALES.values() for name in STUDIES for job in with_needs(study(name).jobs(scale))
+    }
+
+
+def test_any_edited_number_of_any_job_file_is_noticed(tmp_path):
+    """Three numbers of each file, through the store that reports read."""
+    jobs, store, rng = every_job(), Store(tmp_path), random.Random(0)
+    files = sorted((ROOT / FOLDER / "jobs").glob("*.json"))
+    assert len(files) > 30
+    (tmp_path / "jobs").mkdir()
+    for path in files:
+        whole = json.loads(path.read_text())
+        copy = tmp_path / "jobs" / path.name
+        copy.write_bytes(path.read_bytes())
+        assert store.result(jobs[path.stem]) == whole["result"]
+        places = list(numbers(whole))
+        for place in rng.sample(places, min(3, len(places))):
+            value = whole
+            for key in place:
+                value = value[key]
+            for other in (value + 1, math.nextafter(value, math.inf), math.nan, -value if value else 1, None):
+                copy.write_text(with_number(whole, place, other))
+                with pytest.raises(FileError) as error:
+                    store.result(jobs[path.stem])
+                assert str(error.value) == (
+                    f"{copy}: corrupt (its checksum does not fit its contents); delete it and run the reproduction again"
+                )
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{}", "", "null", '{"sha256": NaN}', '{"a": ' * 60 + "1" + "}" * 60])
+def test_a_job_file_of_anything_else_is_one_line(tmp_path, text, capsys):
+    """Through the command: it does not run a job whose result is there and damaged, nor overwrite it."""
+    (job,) = study("tabular").jobs(SCALES["smoke"])
+    file = tmp_path / "jobs" / f"{job.name}.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    assert call(["reproduce", "tabular", "--scale", "smoke", "--out", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"evarl: {file}: ")
+    assert err.count("\n") == 1
+    assert file.read_text() == text
+
+
+def test_the_tables_of_the_studies_are_those_of_the_results():
+    page = (ROOT / "docs" / "studies.md").read_text()
+    found = study_blocks(ROOT / FOLDER)
+    assert found.keys() == {"gradients", "differences", "held-out"}
+    for name, block in found.items():
+        assert f"<!-- {name} -->\n{block}\n<!-- end {name} -->" in page, f"{name}: `make results` writes it anew"
