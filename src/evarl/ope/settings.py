@@ -40,8 +40,9 @@ class Settings:
         """Refuse settings that are not allowed."""
         if self.rule not in RULES:
             raise unknown_name("rule", self.rule, RULES)
-        if isinstance(self.confidence, bool) or not 0 < self.confidence < 1:
-            raise InputError(f"confidence: {self.confidence} is not allowed; must be between 0 and 1, such as 0.95")
+        real("confidence", self.confidence, above=0, most=1)
+        if self.confidence == 1:
+            raise InputError(f"confidence: {self.confidence} is not allowed; must be below 1, such as 0.95")
         if self.range is not None:
             for end in self.range:
                 real("range", end)
