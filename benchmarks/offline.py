@@ -15,11 +15,13 @@ from benchmarks.programs import Program, learner_for
 from benchmarks.specs import Spec
 from evarl.learning.configuration import TrainConfig
 from evarl.ope.dataset import LoggedData
-from evarl.ope.estimation import CollapsedWeights, estimate
+from evarl.ope.estimation import estimate
 from evarl.ope.fqe import fit
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import prepare, target_actions
+from evarl.ope.log import Log
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.results import CollapsedWeights
 from evarl.runs.train import train
 from evarl.simulation import simulator_for
 from evarl.truth.monte_carlo import true_values
@@ -98,7 +100,7 @@ def importance_sampling(spec: Spec) -> Program:
     def repeat() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CollapsedWeights)
-            estimate(data, policy, discount=config.discount, methods=("tis", "pdis", "wis", "wpdis"))
+            estimate(Log(data, config.discount), policy, methods=("tis", "pdis", "wis", "wpdis"))
 
     began = time.perf_counter()
     repeat()

@@ -21,7 +21,7 @@ from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe import FittedQ, fit
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import prepare, target_actions
-from evarl.ope.importance import per_decision, trajectory_wise
+from evarl.ope.importance import Steps, per_decision, trajectory_wise
 from evarl.ope.policy import TargetPolicy
 
 STATES, ACTIONS, TRAJECTORIES, LENGTH, DISCOUNT = 20, 4, 500, 50, 0.9
@@ -102,7 +102,7 @@ def bench_importance_sampling(repeats: int, trajectories: int = 10_000, length: 
     generator = np.random.default_rng(0)
     reward = jnp.asarray(generator.normal(size=(trajectories, length)), jnp.float32)
     log_ratio = jnp.asarray(0.01 * generator.normal(size=(trajectories, length)), jnp.float32)
-    mask = jnp.ones((trajectories, length), bool)
+    steps = Steps(reward, log_ratio, jnp.ones((trajectories, length), bool), 0.99)
     forms = {
         "TIS": partial(trajectory_wise, self_normalised=False),
         "self-normalised TIS": partial(trajectory_wise, self_normalised=True),
@@ -113,7 +113,7 @@ def bench_importance_sampling(repeats: int, trajectories: int = 10_000, length: 
     for _ in range(repeats + 1):
         for name, form in forms.items():
             began = time.perf_counter()
-            jax.block_until_ready(form(reward, log_ratio, mask, 0.99))
+            jax.block_until_ready(form(steps))
             seconds[name].append(time.perf_counter() - began)
     table = Table("", "seconds", box=None)
     medians = {name: statistics.median(times[1:]) for name, times in seconds.items()}  # the first compiles

@@ -5,7 +5,6 @@ trajectories, without sampling, and the spread of the contributions is the exact
 is what the estimate tends to, and the spread of the influences is the limit of n·MSE.
 """
 
-import functools
 import itertools
 from typing import NamedTuple
 
@@ -17,16 +16,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evarl.errors import InputError
-from evarl.ope.doubly_robust import doubly_robust, least_quadratic, magic, resampled_magic, residuals
-from evarl.ope.importance import per_decision, trajectory_wise
+from evarl.ope.doubly_robust import ModelValues, doubly_robust, least_quadratic, magic, resampled_magic, residuals
+from evarl.ope.importance import Steps, per_decision, trajectory_wise
 
-TIS = trajectory_wise
-WIS = functools.partial(trajectory_wise, self_normalised=True)
-PDIS = per_decision
-WPDIS = functools.partial(per_decision, self_normalised=True)
+
+def of_arrays(function, self_normalised):
+    """A form as a function of reward, log-ratio, mask, discount and shares."""
+    return lambda *steps_and_share: function(
+        Steps(*steps_and_share[:4]), *steps_and_share[4:], self_normalised=self_normalised
+    )
+
+
+def with_model(self_normalised):
+    """A doubly robust form as a function of reward, log-ratio, mask, q, v, discount, shares and last values."""
+
+    def call(reward, log_ratio, mask, q, v, discount, share=None, last_value=None):
+        steps = Steps(reward, log_ratio, mask, discount)
+        return doubly_robust(steps, ModelValues(q, v, last_value), share, self_normalised=self_normalised)
+
+    return call
+
+
+TIS, WIS = (of_arrays(trajectory_wise, x) for x in (False, True))
+PDIS, WPDIS = (of_arrays(per_decision, x) for x in (False, True))
 ALL = {"TIS": TIS, "WIS": WIS, "PDIS": PDIS, "WPDIS": WPDIS}
-DR = doubly_robust
-WDR = functools.partial(doubly_robust, self_normalised=True)
+DR, WDR = (with_model(x) for x in (False, True))
 
 
 @pytest.fixture(autouse=True)
@@ -451,7 +465,7 @@ def test_blend_of_an_exact_model_is_exact():
     world = random_world(0, deterministic=True)
     v, q = world.values(world.target, 6, 0.9)
     log = world.sample(0, 6, 40, seed=0)
-    blend = magic(jax.random.PRNGKey(0), *log.arrays, *model(log, q, v), 0.9)
+    blend = magic(jax.random.PRNGKey(0), Steps(*log.arrays, 0.9), ModelValues(*model(log, q, v)))
     np.testing.assert_allclose(blend.candidates, v[0, 0], atol=1e-11)
     np.testing.assert_allclose(blend.estimate.contribution, v[0, 0], atol=1e-11)
     assert blend.lengths == tuple(range(7))
@@ -462,7 +476,8 @@ def test_blend_goes_from_the_model_to_the_data():
     world = random_world(1)
     v, q = world.values(world.target, 6, 0.9)
     log, key = world.sample(0, 6, 40, seed=1), jax.random.PRNGKey(1)
-    good = magic(key, *log.arrays, *model(log, q, v), 0.9)
+    steps, shifted = Steps(*log.arrays, 0.9), ModelValues(*model(log, q + 50.0, v + 50.0))
+    good = magic(key, steps, ModelValues(*model(log, q, v)))
     wdr = WDR(*log.arrays, *model(log, q, v), 0.9)
     assert good.weights[0] > 0.9
     assert good.estimate.value == pytest.approx(v[0, 0], abs=1e-6)
@@ -470,7 +485,7 @@ def test_blend_goes_from_the_model_to_the_data():
     assert good.candidates[-1] == pytest.approx(float(wdr.value), abs=1e-12)
     assert good.covariance[-1, -1] ** 0.5 == pytest.approx(float(wdr.standard_error), rel=1e-9)
 
-    bad = magic(key, *log.arrays, *model(log, q + 50.0, v + 50.0), 0.9)
+    bad = magic(key, steps, shifted)
     assert bad.candidates[0] == pytest.approx(v[0, 0] + 50.0)
     assert bad.bias[0] > 10.0
     assert bad.weights[0] < 0.05
@@ -485,24 +500,24 @@ def test_blend_goes_from_the_model_to_the_data():
         )
     # j steps of correction, by hand: what is left of the log after j steps is the model's
     weight = np.exp(np.cumsum(log.log_ratio * log.mask, axis=1)) * log.mask
-    delta = np.asarray(residuals(log.reward, *model(log, q + 50.0, v + 50.0), log.mask, 0.9))
+    delta = np.asarray(residuals(steps, shifted))
     before = np.concatenate([np.ones((40, 1)), weight[:, :-1]], axis=1)
     alive = np.cumprod((before * log.mask).sum(axis=0) / before.sum(axis=0))
     corrections = 0.9 ** np.arange(6) * alive * (weight * delta).sum(axis=0) / weight.sum(axis=0)
     np.testing.assert_allclose(np.diff(bad.candidates), corrections, rtol=1e-9)
 
     shares = np.stack([np.full(40, 1 / 40), np.eye(40)[0] / 2 + np.eye(40)[1] / 2])
-    again = resampled_magic(bad, *log.arrays, *model(log, q + 50.0, v + 50.0), 0.9, shares)
+    again = resampled_magic(bad, steps, shifted, shares)
     assert again[0] == pytest.approx(float(bad.estimate.value), rel=1e-9)
 
 
 def test_blend_refuses():
     log = chain().all(0, 3)
-    zeros, key = np.zeros_like(log.reward), jax.random.PRNGKey(0)
+    zeros, key, steps = np.zeros_like(log.reward), jax.random.PRNGKey(0), Steps(*log.arrays, 0.9)
     with pytest.raises(InputError, match="one trajectory"):
-        magic(key, *log.arrays, zeros, zeros, 0.9, np.eye(8)[0])
+        magic(key, steps, ModelValues(zeros, zeros), np.eye(8)[0])
     with pytest.raises(InputError, match="4 is not allowed"):
-        magic(key, *log.arrays, zeros, zeros, 0.9, lengths=(4,))
+        magic(key, steps, ModelValues(zeros, zeros), lengths=(4,))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 8), st.integers(1, 8))

@@ -1,5 +1,7 @@
 """All methods through the one function that users call, on the two-state chain whose values are known."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,6 @@ import pytest
 
 from evarl import ope
 from evarl.errors import InputError
-from evarl.ope.configuration import METHODS
 from evarl.ope.rules import shares
 
 DISCOUNT, STEPS = 0.9, 5
@@ -53,20 +54,18 @@ def switching(probability: float) -> ope.TargetPolicy:
     )
 
 
+def estimate(data, policy, methods=None, discount=DISCOUNT, states=None, **options):
+    return ope.estimate(ope.Log(data, discount, states), policy, ope.Settings(**options), methods)
+
+
 @pytest.fixture(scope="module")
 def found():
     states = np.stack([one_hot(0), one_hot(1), one_hot(0)])
-    arguments = {
-        "discount": DISCOUNT,
-        "rule": "per-start",
-        "fqe": SMALL,
-        "value_range": (-1000.0, 1000.0),
-        "resamples": 100,
-    }
-    return ope.estimate(chain_log(), switching(0.3), states, **arguments)
+    options = {"rule": "per-start", "fqe": SMALL, "range": (-1000.0, 1000.0), "resamples": 100}
+    return estimate(chain_log(), switching(0.3), states=states, **options)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ope.estimators())
 def test_values_of_the_chain(found, method):
     one = found[method]
     wanted = EXACT[[0, 1, 0]]
@@ -96,21 +95,20 @@ def test_bounds_only_where_they_hold(found):
 
 def test_on_policy_every_weighted_method_is_the_mean_return():
     data = chain_log(switch=0.3)
-    found = ope.estimate(data, switching(0.3), discount=DISCOUNT, methods=("tis", "pdis", "wis", "wpdis"))
+    found = estimate(data, switching(0.3), methods=("tis", "pdis", "wis", "wpdis"))
     mean = float((np.asarray(data.reward) * DISCOUNT ** np.arange(STEPS)).sum(axis=1).mean())
     assert [one.value for one in found.values()] == pytest.approx([mean] * 4, rel=1e-5)  # 4 000 terms in float32
 
 
 def test_collapsed_weights_are_warned_of():
     with pytest.warns(ope.CollapsedWeights, match="the weights have collapsed: effective sample size"):
-        found = ope.estimate(chain_log(), switching(0.999), discount=DISCOUNT, methods=("pdis",))
+        found = estimate(chain_log(), switching(0.999), methods=("pdis",))
     assert found["pdis"].effective_sample_size < 200
     assert any("collapsed" in warning for warning in found["pdis"].warnings)
 
 
 def test_refits_tell_the_error_of_fitted_q_evaluation(found):
-    arguments = {"discount": DISCOUNT, "methods": ("fqe",), "fqe": SMALL, "fqe_refits": 6}
-    one = ope.estimate(chain_log(), switching(0.3), **arguments)["fqe"]
+    one = estimate(chain_log(), switching(0.3), ("fqe",), fqe=SMALL, fqe_refits=6)["fqe"]
     # all that is random in this log is what its doubly robust estimate knows of, give or take the noise of the fits
     assert 0.3 < one.standard_error / found["dr"].standard_error < 10
     interval = one.intervals["t"]
@@ -118,24 +116,23 @@ def test_refits_tell_the_error_of_fitted_q_evaluation(found):
 
 
 def test_a_range_that_does_not_hold_gives_no_bound():
-    found = ope.estimate(chain_log(), switching(0.3), discount=DISCOUNT, methods=("tis",), value_range=(0.0, 0.1))
+    found = estimate(chain_log(), switching(0.3), methods=("tis",), range=(0.0, 0.1))
     assert "hoeffding" not in found["tis"].intervals
-    assert "no bound, since the range does not hold" in found["tis"].warnings[0]
+    assert "since the range does not hold" in found["tis"].warnings[0]
 
 
 def test_weights_beyond_32_bits():
     data = chain_log()
     rare = data.replace(log_prob=np.full_like(data.log_prob, -40.0))
-    found = ope.estimate(rare, switching(0.3), discount=DISCOUNT, methods=("tis", "wis"), collapsed=0.0)
-    assert "too large for 32 bits" in found["tis"].warnings[0]
+    found = estimate(rare, switching(0.3), methods=("tis", "wis"), warn_below=0.0)
+    assert "overflow 32 bits" in found["tis"].warnings[0]
     assert not found["tis"].intervals
     assert found["wis"].intervals["t"].low < EXACT.mean() < found["wis"].intervals["t"].high
 
 
 def test_the_same_seed_gives_the_same_numbers():
     once, again, other = (
-        ope.estimate(chain_log(), switching(0.3), discount=DISCOUNT, methods=("dr",), fqe=SMALL, seed=seed)["dr"]
-        for seed in (0, 0, 1)
+        estimate(chain_log(), switching(0.3), methods=("dr",), fqe=SMALL, random_seed=seed)["dr"] for seed in (0, 0, 1)
     )
     assert once.value == again.value
     assert once.intervals == again.intervals
@@ -151,7 +148,7 @@ def test_rules():
     assert np.allclose(near.sum(axis=1), 1)
     assert near[0, 0] > near[0, 1]
     assert np.allclose(near[2], 0.25)
-    missing = ope.estimate(data, switching(0.3), queries, discount=DISCOUNT, methods=("pdis",), rule="per-start")
+    missing = estimate(data, switching(0.3), ("pdis",), states=queries, rule="per-start")
     assert np.isnan(missing["pdis"].state_values).tolist() == [False, False, True]
 
 
@@ -164,19 +161,44 @@ def test_rules():
         ({"confidence": 95}, "confidence: 95 is not allowed"),
         ({"resamples": 0}, "resamples: 0 is not allowed"),
         ({"fqe_refits": 1}, "fqe-refits: 1 is not allowed"),
-        ({"rule": "nearest", "query_states": np.zeros((1, 2))}, "rule: unknown 'nearest'"),
-        ({"query_states": np.zeros((1, 3))}, "query_states: have shape (3,) each; want (2,)"),
+        ({"rule": "nearest"}, "rule: unknown 'nearest'"),
+        ({"states": np.zeros((1, 3))}, "states: have shape (3,) each; must be (2,)"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, message):
-    arguments = {"discount": DISCOUNT, "methods": ("pdis",)} | changes
     with pytest.raises(InputError) as caught:
-        ope.estimate(chain_log(4), switching(0.3), **arguments)
+        estimate(chain_log(4), switching(0.3), **{"methods": ("pdis",)} | changes)
     assert str(caught.value).startswith(message)
+
+
+def test_ratios_are_clipped_from_above_alone():
+    data = chain_log()
+    log, policy = ope.Log(data, DISCOUNT), switching(0.0)  # never takes action 1
+    ratio = np.asarray(log.steps(policy, clip=0.2).log_ratio)
+    assert np.array_equal(np.isneginf(ratio), np.asarray(data.action) == 1)
+    assert ratio.max() == np.float32(0.2) < np.asarray(log.log_ratio(policy)).max()
+
+
+def test_what_methods_share_is_computed_once():
+    log, policy = ope.Log(chain_log(), DISCOUNT), switching(0.3)
+    settings = ope.Settings(fqe=SMALL)
+    assert log.log_ratio(policy) is log.log_ratio(policy)
+    assert log.model(policy, settings) is log.model(policy, settings, "sound")
+    assert log.log_ratio(policy) is not log.log_ratio(switching(0.4))
+
+
+def test_one_trajectory():
+    """MAGIC has no covariance to mix by, and there is no standard error."""
+    data = chain_log(2)
+    log = ope.Log(data.rows(np.array([0])), DISCOUNT)
+    settings = ope.Settings(fqe=dataclasses.replace(SMALL, steps=50, held_out=0.0))
+    found = ope.estimate(log, switching(0.3), settings, ("wdr", "magic"))
+    assert found["magic"].value == found["wdr"].value
+    assert found["magic"].standard_error == np.inf
 
 
 def test_without_probabilities_only_fitted_q_evaluation():
     data = chain_log().replace(log_prob=None)
-    with pytest.raises(InputError, match="log_prob: the log has none, and dr needs them"):
-        ope.estimate(data, switching(0.3), discount=DISCOUNT, methods=("dr",))
-    assert "fqe" in ope.estimate(data, switching(0.3), discount=DISCOUNT, methods=("fqe",), fqe=SMALL)
+    with pytest.raises(InputError, match="log_prob: is missing in the log; dr requires it"):
+        estimate(data, switching(0.3), methods=("dr",))
+    assert "fqe" in estimate(data, switching(0.3), methods=("fqe",), fqe=SMALL)

@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from evarl.errors import InputError
-from evarl.ope.importance import resampled_shares, resampled_trajectory_wise
+from evarl.ope.importance import Steps, resampled_shares, resampled_trajectory_wise
 from evarl.ope.intervals import Interval, bernstein, hoeffding, percentile, student_t
 
 REPETITIONS = 3000
@@ -45,7 +45,7 @@ def test_coverage_of_a_ratio(shares):
     log_ratio = np.log(np.array([0.8, 0.2], np.float32) / np.float32(0.5))[action]
     mask = np.ones((200, 1), bool)
     small = shares[:500].astype(np.float32)
-    one = lambda r, x: resampled_trajectory_wise(r, x, mask, 1.0, small, self_normalised=True)  # noqa: E731
+    one = lambda r, x: resampled_trajectory_wise(Steps(r, x, mask, 1.0), small, self_normalised=True)  # noqa: E731
     values = np.asarray(jax.jit(jax.vmap(one))(reward, log_ratio))
     assert coverage([percentile(row, 0.9) for row in values], 0.2) == pytest.approx(0.9, abs=0.02)
 

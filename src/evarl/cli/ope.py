@@ -39,6 +39,7 @@ class Ope(OpensRuns):
 def run(arguments: list[str]) -> None:
     """Parse the arguments, estimate, keep the results and print them."""
     command = parse(Ope, arguments, "evarl ope", Ope(tyro.MISSING))
+    command.settings.validate()
     seeds = parse_seeds(command.seeds)
 
     from evarl.evaluation.logged import estimate_run, logged_record  # imports JAX

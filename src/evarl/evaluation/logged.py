@@ -1,4 +1,4 @@
-"""Off-policy evaluation of the final policies of a run from the log of its training."""
+"""Off-policy evaluation of a run's final policies, from the log of its training."""
 
 import dataclasses
 import warnings
@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Int, Shaped
 
-from evarl.ope.configuration import LogSettings, Method
-from evarl.ope.estimation import CollapsedWeights, Estimate, estimate
+from evarl.ope.configuration import LogSettings
+from evarl.ope.estimation import estimate
+from evarl.ope.log import Log
+from evarl.ope.results import CollapsedWeights, Estimate
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 
@@ -20,12 +22,12 @@ DEFAULT = LogSettings()
 
 @dataclass(frozen=True)
 class LoggedSeed:
-    """One seed's final policy, from its own log."""
+    """Estimates for one seed's final policy, from its own log."""
 
     seed: int
     trajectories: int
     steps: int
-    estimates: dict[Method, Estimate]
+    estimates: dict[str, Estimate]
 
 
 def estimate_run(
@@ -34,7 +36,7 @@ def estimate_run(
     settings: LogSettings = DEFAULT,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[LoggedSeed]:
-    """J of the final policy of each seed."""
+    """Estimates of J for the final policy of each seed."""
     run = run if isinstance(run, Run) else Run.load(run)
     keep_compiled_programs()
     settings.validate()
@@ -47,33 +49,22 @@ def estimate_run(
 
 
 def estimate_seed(
-    run: Run, seed: int, settings: LogSettings, states: Array | np.ndarray | None = None, times: Any = None
+    run: Run,
+    seed: int,
+    settings: LogSettings,
+    states: Shaped[np.ndarray, "Q ..."] | None = None,
+    times: Int[np.ndarray, " Q"] | None = None,
 ) -> LoggedSeed:
-    """J of one seed's final policy, and V at given states."""
-    data = run.logged_data(seed, settings.updates)
+    """Estimates of J for one seed's final policy, and of V at given states, observed at these steps."""
+    log = Log(run.logged_data(seed, settings.updates), run.config.discount, states, times)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollapsedWeights)  # they are part of what is returned
-        estimates = estimate(
-            data,
-            run.target_policy(seed),
-            states,
-            discount=run.config.discount,
-            methods=settings.methods,
-            rule=settings.rule,
-            query_times=times,
-            fqe=settings.fqe,
-            fqe_refits=settings.fqe_refits,
-            value_range=settings.range,
-            clip=settings.clip,
-            confidence=settings.confidence,
-            resamples=settings.resamples,
-            seed=settings.random_seed,
-        )
-    return LoggedSeed(seed, data.trajectories, int(np.asarray(data.mask).sum()), estimates)
+        warnings.simplefilter("ignore", CollapsedWeights)  # they are part of the estimates
+        estimates = estimate(log, run.target_policy(seed), settings, settings.methods)
+    return LoggedSeed(seed, log.data.trajectories, int(np.asarray(log.data.mask).sum()), estimates)
 
 
 def logged_record(found: LoggedSeed) -> dict[str, Any]:
-    """As plain data for JSON."""
+    """Estimates as plain data for JSON."""
     plain = {}
     for method, one in found.estimates.items():
         plain[method] = dataclasses.asdict(one)

@@ -108,6 +108,15 @@ class Skill:
     """The predictor it is compared with."""
 
 
+def skill_of_scores(evaluator: Sequence[Score], without: Mapping[str, Sequence[Score]]) -> Skill:
+    """`skill` from the scores of each seed, with their noise."""
+    squared, noise = (
+        {name: np.array([getattr(one, what) for one in column]) for name, column in without.items()}
+        for what in ("mse", "noise")
+    )
+    return skill(np.array([one.mse for one in evaluator]), squared, noise)
+
+
 def skill(
     evaluator: Float[np.ndarray, " S"],
     without: Mapping[str, Float[np.ndarray, " S"]],

@@ -6,7 +6,7 @@ import numpy as np
 
 from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT, ZEROED
 from evarl.evaluation.results import START, Row, SeedEvaluation
-from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root, skill
+from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root
 from evarl.ope.configuration import LABELS
 from evarl.ope.metrics import PolicyMetrics, policy_metrics, spearman
 
@@ -21,9 +21,8 @@ def table(seeds: Sequence[SeedEvaluation], not_fitted: str | None) -> tuple[list
         by_predictor = {name: [one[name] for one in scores] for name in shared(scores)}
         skilled = UNKNOWN
         if EVALUATOR in by_predictor:
-            squared = {name: np.array([one.mse for one in column]) for name, column in by_predictor.items()}
-            noise = {name: np.array([one.noise for one in column]) for name, column in by_predictor.items()}
-            found = skill(squared[EVALUATOR], {name: squared[name] for name in WITHOUT if name in squared}, noise)
+            without = {name: by_predictor[name] for name in WITHOUT if name in by_predictor}
+            found = skill_of_scores(by_predictor[EVALUATOR], without)
             skilled = found.estimate
             if found.best_without is not None:
                 best[kind] = found.best_without

@@ -1,14 +1,15 @@
-"""Fitted Q evaluation: the values of a policy, by regression of the logged actions' values on their own backups.
+"""Fitted Q evaluation: Q of a policy, by regression on bootstrapped targets from logged transitions.
 
     minimise over θ:  mean over logged (s, a, r, s′) of  (r + discount · E_{a′ ~ π_e(s′)} Q_θ̄(s′, a′) − Q_θ(s, a))²
 
-with θ̄ a copy of θ that is renewed every few steps. The policy enters only through what it does at each logged
-observation, which is computed beforehand, so one compiled program serves all policies and can be mapped over them.
+with θ̄ the target network, a copy of θ that is renewed every few steps. The policy enters only through its actions at each
+logged observation, which are computed beforehand, so that one compiled program serves all policies and can be mapped over them.
 """
 
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,44 +22,46 @@ from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import Scales, Table, prepare, target_actions
 from evarl.ope.policy import TargetPolicy
+from evarl.ranges import flag
 from evarl.worlds.third_party import lenient_promotion
 from evarl.worlds.world import Key
 
 TRACE = 20
-"""Points of the training trace."""
+"""Points of the trace of training."""
 BLOCK = 4096
-"""Rows of the log at once, outside of training."""
+"""Rows of the log that are evaluated at once, outside of training."""
 KEPT, LAST = 0.5, 0.02
-"""The step size is constant for this share of the steps and then falls in a line to that share of itself."""
+"""The step size is constant for the share KEPT of the steps and then decays linearly to the share LAST of itself."""
+OPTIMIZER = optax.scale_by_adam()
 
 Layers = tuple[tuple[Float[Array, "in out"], Float[Array, " out"]], ...]
 """Weights and biases."""
 
 
 class FittedQ(struct.PyTreeNode):
-    """A fitted Q function and how the fit went; all in raw units."""
+    """A fitted Q function and diagnostics of the fit; all in raw units."""
 
     parameters: Layers
     scales: Scales
     bellman_error: Float[Array, ""]
-    """Root of the mean squared r + discount · V(s′) − Q(s, a) on the held-out trajectories; NaN if there are none. In a
-    random world even the true Q has some, the noise of the backup."""
+    """Root mean square of r + discount · V(s′) − Q(s, a) on the held-out trajectories; NaN if there are none. In a
+    stochastic world it is not 0 even for the true Q."""
     loss: Float[Array, " trace"]
     """Mean training loss over each twentieth of the steps."""
     start_value: Float[Array, " trace"]
     """Mean V over the trajectories' first observations, after each twentieth of the steps."""
     drift: Float[Array, ""]
-    """How far the mean start value went in the last quarter of the steps."""
+    """Change of the mean start value in the last quarter of the steps."""
     remainder: Float[Array, ""]
-    """Where values would still go: the mean pull of the loss on the training transitions times 1 / (1 − mean discount), the
-    number of backups that a pull takes part in; and the pull on their deviations from their mean. At the minimum both are
-    0. They see values that are on their way still, though the step size no longer lets them move, or never did."""
+    """Estimated distance of the values from their limit: the mean gradient of the loss on the training transitions times
+    1 / (1 − mean discount), the number of backups that it takes part in, plus the gradient on their deviations from their
+    mean. Both are 0 at the minimum. It detects values that would still move if the step size were not too small for it."""
     converged: Bool[Array, ""]
-    """Whether both are below the tolerance times the spread of the values."""
+    """Whether drift and remainder are below the tolerance times the spread of the values."""
 
     @jax.jit
     def q_values(self, observation: Array, time: Int[Array, " B"] | None = None) -> Float[Array, "B A"]:
-        """Q of all discrete actions at a batch of observations; `time` is the step, 0 when not given, if a feature."""
+        """Q of all discrete actions at a batch of observations; `time` is the step, if it is a feature, by default 0."""
         return self._raw(_forward(self.parameters, self.scales.features(observation, time)))
 
     @jax.jit
@@ -72,7 +75,7 @@ class FittedQ(struct.PyTreeNode):
 
     @jax.jit
     def v(self, observation: Array, actions: Array, time: Int[Array, " B"] | None = None) -> Float[Array, " B"]:
-        """V for a batch of observations, given the policy's probabilities [B, A] there, or draws of its actions [B, S, D]."""
+        """V of a batch of observations, given the policy's probabilities [B, A] there, or draws of its actions [B, S, D]."""
         if self.scales.action is not None:
             actions = self.scales.actions(actions)
         return self._raw(_expected(self.parameters, self.scales.features(observation, time), actions))
@@ -82,33 +85,33 @@ class FittedQ(struct.PyTreeNode):
 
 
 def fit(config: FQEConfig, table: Table, target: Float[Array, "R ..."], key: Key) -> FittedQ:
-    """Fit Q to one policy, given by what it does at each row: probabilities [R, A] or actions [R, S, D].
+    """Fit Q to one policy, given by its actions at each row: probabilities [R, A] or draws [R, S, D].
 
-    Pure, and one compiled program whatever the policy, the key, the number of steps and their size. For many policies
-    at once: `jax.vmap(partial(fit, config, table))(targets, keys)`.
+    Pure, and one compiled program for all policies, keys, numbers of steps and step sizes. For many policies at once:
+    `jax.vmap(partial(fit, config, table))(targets, keys)`.
     """
     config.validate()
     discrete = table.scales.action is None
     if target.ndim != (2 if discrete else 3) or target.shape[0] != table.features.shape[0]:
-        wanted = "[R, A]" if discrete else "[R, S, D]"
-        raise InputError(f"target: has shape {target.shape}; want {wanted} with R = {table.features.shape[0]}")
+        expected = "[R, A]" if discrete else "[R, S, D]"
+        raise InputError(f"target: has shape {target.shape}; must be {expected} with R = {table.features.shape[0]}")
     inputs = table.features.shape[1] + (0 if discrete else table.action.shape[1])
-    return _fit(
-        table,
-        target if discrete else table.scales.actions(target),
-        key,
+    schedule = _Schedule(
         jnp.int32(config.steps),
         jnp.int32(config.target_interval),
         jnp.float32(config.learning_rate),
         jnp.float32(config.tolerance),
+    )
+    program = _Program(
         sizes=(inputs, *config.hidden_sizes, target.shape[1] if discrete else 1),
         batch_size=config.batch_size,
         huber=discrete and config.convention == "greedy-huber",
     )
+    return _fit(table, target if discrete else table.scales.actions(target), key, schedule, program)
 
 
 def fit_policy(config: FQEConfig, data: LoggedData, policy: TargetPolicy, discount: float, key: Key) -> FittedQ:
-    """Prepare a log, ask the policy about it, and fit."""
+    """Prepare a log, compute the policy's actions on it, and fit."""
     apart, draw, train = jax.random.split(key, 3)
     table = prepare(config, data, discount, apart)
     return fit(config, table, target_actions(config, data, policy, draw), train)
@@ -117,81 +120,67 @@ def fit_policy(config: FQEConfig, data: LoggedData, policy: TargetPolicy, discou
 def select(
     configs: Sequence[FQEConfig], data: LoggedData, policy: TargetPolicy, discount: float, key: Key
 ) -> tuple[int, tuple[FittedQ, ...]]:
-    """Fit several configurations; the number of the one with the lowest held-out Bellman error, and all the fits.
+    """Fit several configurations; returns the index of the one with the lowest held-out Bellman error, and all fits.
 
-    All hold out the same trajectories. Errors of unlike backups are not compared: convention, time and share are one.
+    All hold out the same trajectories, and must have the same convention, time feature and share of held-out trajectories,
+    since errors of different backups cannot be compared.
     """
     if not configs:
-        raise InputError("configs: there are none; want at least one")
+        raise InputError("configs: there are none; must be at least one")
     for name in ("convention", "time_feature", "held_out"):
         if len({getattr(config, name) for config in configs}) > 1:
-            raise InputError(f"fqe.{name.replace('_', '-')}: differs between configurations whose errors are compared")
+            raise InputError(f"{flag('fqe', name)}: differs between configurations; must be the same")
     if not configs[0].held_out:
-        raise InputError("fqe.held-out: 0 is not allowed; want some trajectories to compare configurations on")
+        raise InputError("fqe.held-out: 0 is not allowed; must be above 0 to compare configurations")
     fits = tuple(fit_policy(config, data, policy, discount, key) for config in configs)
     errors = jnp.stack([one.bellman_error for one in fits])
     return int(jnp.argmin(jnp.where(jnp.isnan(errors), jnp.inf, errors))), fits
 
 
+class _Schedule(NamedTuple):
+    """Settings that a compiled program takes as arguments."""
+
+    steps: Int[Array, ""]
+    interval: Int[Array, ""]
+    """Steps between two copies into the target network."""
+    learning_rate: Float[Array, ""]
+    tolerance: Float[Array, ""]
+
+
+class _Program(NamedTuple):
+    """Settings that need a program of their own."""
+
+    sizes: tuple[int, ...]
+    batch_size: int
+    huber: bool
+
+
 class _Training(struct.PyTreeNode):
-    """What changes from step to step."""
+    """The state of training."""
 
     parameters: Layers
     optimizer: optax.OptState
     position: Int[Array, ""]
-    """In the shuffled training transitions, which are gone through again and again: a pass weighs all of them alike, where
-    independent draws would add noise that the backups pile up."""
+    """In the shuffled training transitions, which are passed through repeatedly: a pass weights all of them equally, where
+    independent draws would add noise that accumulates over backups."""
     passes: Int[Array, ""]
-    """So far; each takes the next of the policy's draws."""
+    """Completed passes; each uses the next of the policy's draws."""
     loss: Float[Array, ""]
     """Sum since the last point of the trace."""
 
 
-@partial(jax.jit, static_argnames=("sizes", "batch_size", "huber"))
-def _fit(
-    table: Table,
-    target: Array,
-    key: Key,
-    steps: Int[Array, ""],
-    interval: Int[Array, ""],
-    learning_rate: Float[Array, ""],
-    tolerance: Float[Array, ""],
-    *,
-    sizes: tuple[int, ...],
-    batch_size: int,
-    huber: bool,
-) -> FittedQ:
-    """The whole of training: rounds of `interval` steps, each against the network as it was when the round began."""
+@partial(jax.jit, static_argnames="program")
+def _fit(table: Table, target: Array, key: Key, schedule: _Schedule, program: _Program) -> FittedQ:
+    """The whole of training, with a trace of the loss and of the mean start value, and its diagnostics."""
     spread, count = table.scales.spread, len(table.training)
-    bound = 1 / spread if huber else None  # Huber's threshold is 1 in raw units
-    rounds = (steps + interval - 1) // interval
+    bound = 1 / spread if program.huber else None  # Huber's threshold is 1 in raw units
     begin, shuffle = jax.random.split(key)
     shuffled = jax.random.permutation(shuffle, table.training)
-    shuffled = jnp.concatenate([shuffled] * (1 + -(-batch_size // count)))  # so that a batch may begin at any of them
-    optimizer = optax.scale_by_adam()
-
-    def one_round(index: Array, state: _Training) -> _Training:
-        before = state.parameters
-
-        def one_step(step: Array, state: _Training) -> _Training:
-            row = jax.lax.dynamic_slice(shuffled, (state.position,), (batch_size,))
-            following = target[row + 1]
-            if following.ndim == 3:
-                draw = state.passes % following.shape[1]
-                following = jax.lax.dynamic_slice_in_dim(following, draw, 1, axis=1)
-            wanted = _backup(before, table, row, following)
-            batch = table.features[row], table.action[row], wanted
-            loss, gradient = jax.value_and_grad(_loss)(state.parameters, *batch, bound)
-            with lenient_promotion():
-                change, optimizer_state = optimizer.update(gradient, state.optimizer)
-            rate = learning_rate * _schedule(step, steps)
-            parameters = jax.tree.map(lambda leaf, by: leaf - rate * by, state.parameters, change)
-            reached = state.position + batch_size
-            return _Training(
-                parameters, optimizer_state, reached % count, state.passes + reached // count, state.loss + loss
-            )
-
-        return jax.lax.fori_loop(index * interval, jnp.minimum((index + 1) * interval, steps), one_step, state)
+    # so that a batch may begin at any transition
+    shuffled = jnp.concatenate([shuffled] * (1 + -(-program.batch_size // count)))
+    one_round = partial(_one_round, table, target, shuffled, schedule, (program.batch_size, bound))
+    steps, interval = schedule.steps, schedule.interval
+    rounds = (steps + interval - 1) // interval
 
     def one_point(carry: tuple[_Training, Array], point: Array) -> tuple[tuple[_Training, Array], tuple[Array, Array]]:
         first, last = (-(-number * rounds // TRACE) for number in (point, point + 1))
@@ -201,9 +190,9 @@ def _fit(
         start = _expected(state.parameters, table.features[table.starts], target[table.starts]).mean()
         return (state, loss), (loss, start)
 
-    parameters = _initial(begin, sizes)
+    parameters = _initial(begin, program.sizes)
     with lenient_promotion():
-        fresh = _Training(parameters, optimizer.init(parameters), jnp.int32(0), jnp.int32(0), jnp.zeros(()))
+        fresh = _Training(parameters, OPTIMIZER.init(parameters), jnp.int32(0), jnp.int32(0), jnp.zeros(()))
     points = jnp.arange(TRACE, dtype=jnp.int32)
     (state, _), (loss, start) = jax.lax.scan(one_point, (fresh, jnp.zeros(())), points)
     error, value = _errors(state.parameters, table, target)
@@ -218,28 +207,66 @@ def _fit(
         start_value=table.scales.centre + spread * start,
         drift=spread * drift,
         remainder=spread * remainder,
-        converged=jnp.maximum(drift, remainder) < tolerance,
+        converged=jnp.maximum(drift, remainder) < schedule.tolerance,
     )
 
 
+def _one_round(
+    table: Table,
+    target: Array,
+    shuffled: Int[Array, " M"],
+    schedule: _Schedule,
+    batch: tuple[int, Float[Array, ""] | None],
+    index: Int[Array, ""],
+    state: _Training,
+) -> _Training:
+    """Steps that share one target network, which is the network at the beginning of the round.
+
+    `batch` is the size of a batch, and Huber's threshold if it is used.
+    """
+    before, (size, bound), count = state.parameters, batch, len(table.training)
+    steps, interval = schedule.steps, schedule.interval
+
+    def one_step(step: Array, state: _Training) -> _Training:
+        row = jax.lax.dynamic_slice(shuffled, (state.position,), (size,))
+        following = target[row + 1]
+        if following.ndim == 3:
+            draw = state.passes % following.shape[1]
+            following = jax.lax.dynamic_slice_in_dim(following, draw, 1, axis=1)
+        label = _backup(before, table, row, following)
+        inputs = table.features[row], table.action[row], label
+        loss, gradient = jax.value_and_grad(_loss)(state.parameters, *inputs, bound)
+        with lenient_promotion():
+            change, optimizer_state = OPTIMIZER.update(gradient, state.optimizer)
+        rate = schedule.learning_rate * _decay(step, steps)
+        parameters = jax.tree.map(lambda leaf, by: leaf - rate * by, state.parameters, change)
+        reached = state.position + size
+        return _Training(
+            parameters, optimizer_state, reached % count, state.passes + reached // count, state.loss + loss
+        )
+
+    return jax.lax.fori_loop(index * interval, jnp.minimum((index + 1) * interval, steps), one_step, state)
+
+
 def _remainder(pull: Float[Array, " K"], value: Float[Array, " K"], discount: Float[Array, ""]) -> Float[Array, ""]:
-    """|mean pull| / (1 − discount) + |cov(pull, Q)| / std(Q)."""
+    """|mean pull| / (1 − discount) + |cov(pull, Q)| / std(Q), with the pull (the clipped error) as the gradient."""
     centred = value - value.mean()
     return jnp.abs(pull.mean()) / (1 - discount) + jnp.abs((pull * centred).mean()) / (centred.std() + 1e-12)
 
 
-def _schedule(step: Int[Array, ""], steps: Int[Array, ""]) -> Float[Array, ""]:
+def _decay(step: Int[Array, ""], steps: Int[Array, ""]) -> Float[Array, ""]:
+    """The step size as a share of the first one."""
     done = step.astype(jnp.float32) / steps.astype(jnp.float32)
     return jnp.clip(1 - (1 - LAST) * (done - KEPT) / (1 - KEPT), LAST, 1.0)
 
 
 def _backup(parameters: Layers, table: Table, row: Int[Array, " B"], following: Array) -> Float[Array, " B"]:
-    """What Q is to become, r + discount · V(s′), with V from what the policy does at s′; standardised."""
+    """The regression target r + discount · V(s′), with V from the policy's actions at s′; standardised."""
     return table.reward[row] + table.discount[row] * _expected(parameters, table.features[row + 1], following)
 
 
 def _errors(parameters: Layers, table: Table, target: Array) -> tuple[Float[Array, " K_H"], Float[Array, " K_H"]]:
-    """Backup less value, and value, of training and then held-out rows; block by block, since there may be millions."""
+    """Backup minus value, and value, of training and then held-out rows; in blocks, since there may be millions."""
     chosen = jnp.concatenate([table.training, table.held_out])
     size = min(BLOCK, len(chosen))
     padded = jnp.pad(chosen, (0, -len(chosen) % size)).reshape(-1, size)
@@ -253,10 +280,10 @@ def _errors(parameters: Layers, table: Table, target: Array) -> tuple[Float[Arra
 
 
 def _loss(
-    parameters: Layers, inputs: Array, action: Array, wanted: Array, bound: Float[Array, ""] | None
+    parameters: Layers, inputs: Array, action: Array, label: Array, bound: Float[Array, ""] | None
 ) -> Float[Array, ""]:
-    """Mean squared error; with a bound, Huber's: e² / 2 up to the bound, and beyond it the tangent there."""
-    error = wanted - _value(parameters, inputs, action)
+    """Mean squared error; with a bound, Huber's loss: e² / 2 up to the bound, and its tangent beyond it."""
+    error = label - _value(parameters, inputs, action)
     if bound is None:
         return jnp.mean(error**2)
     size = jnp.abs(error)
@@ -289,9 +316,9 @@ def _forward(parameters: Layers, x: Float[Array, "B in"]) -> Float[Array, "B out
 
 
 def _initial(key: Key, sizes: tuple[int, ...]) -> Layers:
-    """He's normal weights; zeros in the last layer, so that every value starts at the centre.
+    """He-normal weights; zeros in the last layer, so that every value starts at the centre.
 
-    Not orthogonal ones: their QR inside a mapped program can deadlock on a CPU.
+    Not orthogonal: a QR decomposition inside a mapped program can deadlock on a CPU.
     """
     layers = []
     for one, (above, below) in zip(jax.random.split(key, len(sizes) - 1), pairwise(sizes), strict=True):

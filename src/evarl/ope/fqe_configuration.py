@@ -6,6 +6,8 @@ from typing import Literal
 from evarl.errors import InputError
 from evarl.ranges import flag, real, sizes, whole
 
+Convention = Literal["sound", "greedy-huber"]
+
 
 @dataclass(frozen=True)
 class FQEConfig:
@@ -22,7 +24,7 @@ class FQEConfig:
     target_interval: int = 20
     """Gradient steps between two copies of the network into the target network: so many steps are one backup. Values
     need about 3 / (1 − discount) backups, or as many as there are time steps."""
-    convention: Literal["sound", "greedy-huber"] = "sound"
+    convention: Convention = "sound"
     """Back up the policy's expectation with squared loss and let only terminated steps end the value (sound), or do as
     d3rlpy does on logs that mark terminals alone: the greedy action, Huber loss (squared for continuous actions), and time
     limits that end the value (greedy-huber)."""

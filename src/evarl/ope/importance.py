@@ -1,4 +1,4 @@
-"""Importance sampling: what the target policy would have earned, from rewards that other policies earned.
+"""Importance sampling: the value of a target policy from trajectories of other policies.
 
 With ρ_t = π_e(a_t|s_t) / π_b(a_t|s_t) of the *logged* action, w_t = Π_{k≤t} ρ_k, G = Σ_t γ^t r_t, and shares p_i ≥ 0 of the
 trajectories with Σ_i p_i = 1,
@@ -8,22 +8,22 @@ trajectories with Σ_i p_i = 1,
     per-decision      Σ_i p_i Σ_t γ^t w_it r_it          (PDIS)
       self-normalised Σ_t γ^t S_t R_t                    (WPDIS)
 
-where w_i is the weight at the trajectory's last step. In the last, R_t = Σ_i p_i w_it r_it / Σ_i p_i w_it is over the
-trajectories alive at t, and S_t is how many of the target policy's trajectories are alive there. That is not how many were
-logged, so S_t is estimated too, as a product of self-normalised chances of going on; whether a trajectory goes on to t is
-known before its action at t, so these have the weights of t − 1:
+where w_i is the weight at the last step of the trajectory. In WPDIS, R_t = Σ_i p_i w_it r_it / Σ_i p_i w_it is over the
+trajectories alive at t, and S_t is the probability that a trajectory of the target policy is alive at t. The logged
+trajectories have another one, so S_t is estimated too, as a product of self-normalised survival probabilities. Whether a
+trajectory reaches step t is known before its action at t, so the weights of these are those of t − 1:
 
     S_t = Π_{k≤t} [Σ_{i alive at k} p_i w_i,k−1 / Σ_{i alive at k−1} p_i w_i,k−1],   w_−1 = 1, all alive at −1.
 
 With π_e = π_b the product telescopes to the share alive and the estimate is the Monte-Carlo mean; with equal lengths
 S_t = 1; as N grows, R_t S_t → E_e[r_t; alive at t] whatever the lengths.
 
-The share says which value is meant: uniform for J, uniform over the trajectories that start at s, or a kernel, for V(s).
-All functions are pure and can be mapped over policies, over shares [Q, N], or both: what depends on the share is kept for
-one step at a time, so Q values need memory for Q × N numbers, not Q × N × T.
+The shares define the value that is estimated: uniform ones give J; uniform over the trajectories that start at s, or a
+kernel around s, give V(s). All functions are pure and can be mapped over policies, over shares [Q, N], or both. What depends
+on the shares is kept for one step at a time, so that Q values need memory for Q × N numbers, not Q × N × T.
 
-A policy that never takes a logged action has log-ratio −∞ and weight 0 there. Where no weight is left at all a
-self-normalised form is 0/0; it counts as 0, and the effective sample size says 0.
+A policy that never takes a logged action has log-ratio −∞ and weight 0 there. Where all weights are 0, a self-normalised
+estimate 0/0 is defined as 0, and the effective sample size is 0.
 """
 
 from collections.abc import Callable
@@ -39,14 +39,26 @@ from evarl.worlds.world import Key
 Scalar = Float[Array, ""] | float
 
 
-class Estimate(NamedTuple):
-    """One value, and what is needed to say how sure it is."""
+class Steps(NamedTuple):
+    """The logged steps as importance sampling uses them."""
+
+    reward: Float[Array, "N T"]
+    log_ratio: Float[Array, "N T"]
+    """log π_e − log π_b of the logged actions; limited from above if the estimate is to be clipped."""
+    mask: Bool[Array, "N T"]
+    """Which steps exist; what it leaves out is padding and may hold anything."""
+    discount: Scalar
+    """γ."""
+
+
+class WeightedEstimate(NamedTuple):
+    """A value with its standard error and the concentration of its weights."""
 
     value: Float[Array, ""]
     """Σ_i p_i x_i."""
     contribution: Float[Array, " N"]
-    """x_i. For self-normalised forms the linearisation: x_i − value is the influence of trajectory i, so x_i of a
-    trajectory without a share, which has none, is 0."""
+    """x_i. For self-normalised forms the linearisation: x_i − value is the influence of trajectory i; x_i of a trajectory
+    without a share is 0."""
     standard_error: Float[Array, ""]
     """√(Σ_i p_i² (x_i − value)² · n/(n−1)), n = 1/Σ p_i²: the usual one when shares are equal. ∞ for one trajectory."""
     effective_sample_size: Float[Array, ""]
@@ -55,28 +67,21 @@ class Estimate(NamedTuple):
     """max_i p_i w_i / Σ_i p_i w_i."""
 
 
-class Concentration(NamedTuple):
-    """How few trajectories an estimate rests on."""
-
-    effective_sample_size: Array
-    largest_weight_share: Array
-
-
 class StepSums(NamedTuple):
-    """For each step, sums over trajectories (or with the trajectories as a second axis, what is summed).
+    """Sums over trajectories for each step, or with the trajectories as a second axis, their terms.
 
     Each step has its own unit of weight, which cancels in `step_values`.
     """
 
     weighted_reward: Float[Array, "T *N"]
-    """p w_t r_t over those alive at t."""
+    """p w_t r_t of the trajectories alive at t."""
     weight: Float[Array, "T *N"]
-    """p w_t over those alive at t."""
+    """p w_t of the trajectories alive at t."""
     going_on: Float[Array, "T *N"]
-    """p w_{t−1} over those alive at t, in the unit of step t − 1."""
+    """p w_{t−1} of the trajectories alive at t, in the unit of step t − 1."""
 
 
-class _Log(NamedTuple):
+class _LogWeight(NamedTuple):
     """A running sum of log-ratios and its rounding error: a thousand float32 terms would lose the fourth digit of w."""
 
     high: Float[Array, " N"]
@@ -93,28 +98,16 @@ class _Step(NamedTuple):
 
 @partial(jax.jit, static_argnames="self_normalised")
 def trajectory_wise(
-    reward: Float[Array, "N T"],
-    log_ratio: Float[Array, "N T"],
-    mask: Bool[Array, "N T"],
-    discount: Scalar,
-    share: Float[Array, " N"] | None = None,
-    *,
-    self_normalised: bool = False,
-    clip: Scalar | None = None,
-) -> Estimate:
-    """Whole returns with whole weights: TIS, or WIS if self-normalised.
+    steps: Steps, share: Float[Array, " N"] | None = None, *, self_normalised: bool = False
+) -> WeightedEstimate:
+    """Trajectory-wise importance sampling: TIS, or WIS if self-normalised. Shares are uniform by default.
 
-    `clip` is the largest log-ratio allowed at a step. Small ones are left alone: an impossible action stays impossible.
-
-    >>> reward, mask = jnp.asarray([[1.0], [3.0]]), jnp.ones((2, 1), bool)
-    >>> log_ratio = jnp.log(jnp.asarray([[0.5], [1.5]]))
-    >>> round(float(trajectory_wise(reward, log_ratio, mask, 1.0).value), 5)
+    >>> steps = Steps(jnp.asarray([[1.0], [3.0]]), jnp.log(jnp.asarray([[0.5], [1.5]])), jnp.ones((2, 1), bool), 1.0)
+    >>> round(float(trajectory_wise(steps).value), 5)
     2.5
     """
-    share = uniform_share(reward) if share is None else share
-    steps = _steps(reward, log_ratio, mask, clip)
-    log_weight, _ = _walk(lambda state, log_weight, step: (state, None), None, steps)
-    returns = total(steps.reward.T, _powers(discount, steps.reward))
+    share = uniform_share(steps) if share is None else share
+    log_weight, returns = _whole(steps)
     if not self_normalised:
         return _summarise(_times_weight(log_weight, returns), share, log_weight)
     weight = _relative_weight(log_weight, jnp.log(share))
@@ -125,70 +118,54 @@ def trajectory_wise(
 
 @partial(jax.jit, static_argnames="self_normalised")
 def per_decision(
-    reward: Float[Array, "N T"],
-    log_ratio: Float[Array, "N T"],
-    mask: Bool[Array, "N T"],
-    discount: Scalar,
-    share: Float[Array, " N"] | None = None,
-    *,
-    self_normalised: bool = False,
-    clip: Scalar | None = None,
-) -> Estimate:
-    """Each reward with the weight so far: PDIS, or WPDIS if self-normalised. `clip` as for `trajectory_wise`.
+    steps: Steps, share: Float[Array, " N"] | None = None, *, self_normalised: bool = False
+) -> WeightedEstimate:
+    """Per-decision importance sampling: PDIS, or WPDIS if self-normalised. Shares are uniform by default.
 
-    >>> reward, mask = jnp.asarray([[1.0, 1.0], [1.0, 1.0]]), jnp.ones((2, 2), bool)
     >>> log_ratio = jnp.log(jnp.asarray([[0.5, 1.0], [1.5, 2.0]]))
-    >>> [round(float(per_decision(reward, log_ratio, mask, 1.0, self_normalised=x).value), 5) for x in (False, True)]
+    >>> steps = Steps(jnp.ones((2, 2)), log_ratio, jnp.ones((2, 2), bool), 1.0)
+    >>> [round(float(per_decision(steps, self_normalised=x).value), 5) for x in (False, True)]
     [2.75, 2.0]
     """
-    share = uniform_share(reward) if share is None else share
-    steps = _steps(reward, log_ratio, mask, clip)
-    powers = _powers(discount, steps.reward)
+    share = uniform_share(steps) if share is None else share
+    by_step, discount = _time_first(steps), steps.discount
     if not self_normalised:
 
-        def add(sum_so_far: Array, log_weight: _Log, now: tuple[_Step, Array]) -> tuple[Array, None]:
+        def add(sum_so_far: Array, log_weight: _LogWeight, now: tuple[_Step, Array]) -> tuple[Array, None]:
             step, power = now
             return sum_so_far + power * _times_weight(log_weight, step.reward), None
 
-        log_weight, (contribution, _) = _walk(add, jnp.zeros_like(share), steps, powers)
+        powers = _powers(discount, by_step.reward)
+        log_weight, (contribution, _) = _walk(add, jnp.zeros_like(share), by_step, powers)
         return _summarise(contribution, share, log_weight)
 
     log_share = jnp.log(share)
 
-    def sums(before: Array, log_weight: _Log, now: tuple[_Step, None]) -> tuple[Array, StepSums]:
-        columns = _columns(before, log_weight, log_share, now[0])
-        return columns.weight, jax.tree.map(jnp.sum, columns)
+    def add_terms(before: Array, log_weight: _LogWeight, now: tuple[_Step, None]) -> tuple[Array, StepSums]:
+        terms = _terms(before, log_weight, log_share, now[0])
+        return terms.weight, jax.tree.map(jnp.sum, terms)
 
-    log_weight, (_, by_step) = _walk(sums, share, steps)
-    gradient = jax.grad(lambda sums: step_values(sums, discount).sum())(by_step)
+    log_weight, (_, sums) = _walk(add_terms, share, by_step)
+    gradient = jax.grad(lambda sums: step_values(sums, discount).sum())(sums)
 
-    def spread(state: tuple[Array, Array], log_weight: _Log, now: tuple[_Step, StepSums]) -> tuple[Any, None]:
+    def spread(state: tuple[Array, Array], log_weight: _LogWeight, now: tuple[_Step, StepSums]) -> tuple[Any, None]:
         before, so_far = state
-        columns = _columns(before, log_weight, log_share, now[0])
-        parts = jax.tree.map(jnp.multiply, now[1], columns)
-        return (columns.weight, so_far + parts.weighted_reward + parts.weight + parts.going_on), None
+        terms = _terms(before, log_weight, log_share, now[0])
+        parts = jax.tree.map(jnp.multiply, now[1], terms)
+        return (terms.weight, so_far + parts.weighted_reward + parts.weight + parts.going_on), None
 
-    # The value is homogeneous of degree 1 in the sums, so their derivatives times what each trajectory adds to them are
-    # value and influence in one. A second pass through time costs less memory than derivatives through the first.
-    _, ((_, portion), _) = _walk(spread, (share, jnp.zeros_like(share)), steps, gradient)
+    # The value is homogeneous of degree 1 in the sums, so their derivatives times the terms of a trajectory add up to its
+    # part of the value. A second pass through time takes less memory than derivatives through the first.
+    _, ((_, portion), _) = _walk(spread, (share, jnp.zeros_like(share)), by_step, gradient)
     return _summarise(_ratio(portion, share), share, log_weight)
 
 
 @partial(jax.jit, static_argnames="self_normalised")
 def resampled_trajectory_wise(
-    reward: Float[Array, "N T"],
-    log_ratio: Float[Array, "N T"],
-    mask: Bool[Array, "N T"],
-    discount: Scalar,
-    shares: Float[Array, "B N"],
-    *,
-    self_normalised: bool = False,
-    clip: Scalar | None = None,
+    steps: Steps, shares: Float[Array, "B N"], *, self_normalised: bool = False
 ) -> Float[Array, " B"]:
     """The values of `trajectory_wise` for many shares of the same trajectories, denominators included."""
-    steps = _steps(reward, log_ratio, mask, clip)
-    log_weight, _ = _walk(lambda state, log_weight, step: (state, None), None, steps)
-    returns = total(steps.reward.T, _powers(discount, steps.reward))
+    log_weight, returns = _whole(steps)
     if not self_normalised:
         return total(shares, _times_weight(log_weight, returns))
     weight = _relative_weight(log_weight, _support(shares))
@@ -197,30 +174,23 @@ def resampled_trajectory_wise(
 
 @partial(jax.jit, static_argnames="self_normalised")
 def resampled_per_decision(
-    reward: Float[Array, "N T"],
-    log_ratio: Float[Array, "N T"],
-    mask: Bool[Array, "N T"],
-    discount: Scalar,
-    shares: Float[Array, "B N"],
-    *,
-    self_normalised: bool = False,
-    clip: Scalar | None = None,
+    steps: Steps, shares: Float[Array, "B N"], *, self_normalised: bool = False
 ) -> Float[Array, " B"]:
     """The values of `per_decision` for many shares of the same trajectories, denominators included.
 
-    The sums of a step are products of matrices [T, N] and [N, B], so B × N × T numbers are multiplied but never kept.
+    The sums of a step are products of matrices [T, N] and [N, B]: B × N × T numbers are multiplied but never stored.
     """
     if not self_normalised:
-        return total(shares, per_decision(reward, log_ratio, mask, discount, clip=clip).contribution)
-    columns = step_columns(reward, log_ratio, mask, shares, clip)
-    return jax.vmap(lambda sums: step_values(sums, discount).sum(), in_axes=1)(sums_for(columns, shares))
+        return total(shares, per_decision(steps).contribution)
+    sums = sums_for(step_terms(steps, shares), shares)
+    return jax.vmap(lambda sums: step_values(sums, steps.discount).sum(), in_axes=1)(sums)
 
 
 @partial(jax.jit, static_argnames="resamples")
 def resampled_shares(key: Key, share: Float[Array, " N"], resamples: int) -> Float[Array, "B N"]:
     """Shares of bootstrap samples: as many trajectories as have a share, drawn from those with replacement.
 
-    A trajectory drawn c times gets the share c·p_i, and what comes out sums to 1 again.
+    A trajectory drawn c times gets the share c·p_i; each row is normalised to sum to 1.
     """
     (size,) = share.shape
     count = (share > 0).sum()
@@ -234,24 +204,7 @@ def resampled_shares(key: Key, share: Float[Array, " N"], resamples: int) -> Flo
     return jax.lax.map(one, jax.random.split(key, resamples))
 
 
-@jax.jit
-def step_concentration(
-    log_ratio: Float[Array, "N T"],
-    mask: Bool[Array, "N T"],
-    share: Float[Array, " N"] | None = None,
-    clip: Scalar | None = None,
-) -> Concentration:
-    """Effective sample size [T] and largest share [T] of the weights w_t of the trajectories alive at t."""
-    share = uniform_share(log_ratio) if share is None else share
-    log_share = jnp.log(share)
-
-    def visit(state: None, log_weight: _Log, now: tuple[_Step, None]) -> tuple[None, Concentration]:
-        return state, _concentration(_relative_weight(log_weight, jnp.where(now[0].alive, log_share, -jnp.inf)))
-
-    return _walk(visit, None, _steps(jnp.zeros_like(log_ratio), log_ratio, mask, clip))[1][1]
-
-
-# --- Parts, for estimators made of these
+# --- Parts that other estimators are made of
 
 
 def step_values(sums: StepSums, discount: Scalar) -> Float[Array, " T"]:
@@ -263,26 +216,20 @@ def step_values(sums: StepSums, discount: Scalar) -> Float[Array, " T"]:
     return _powers(discount, sums.weight) * alive * _ratio(sums.weighted_reward, sums.weight)
 
 
-def step_columns(
-    reward: Float[Array, "N T"],
-    log_ratio: Float[Array, "N T"],
-    mask: Bool[Array, "N T"],
-    shares: Float[Array, "B N"],
-    clip: Scalar | None = None,
-) -> StepSums:
-    """[T, N]: what each trajectory would add to the sums per unit of share, for any of these shares."""
+def step_terms(steps: Steps, shares: Float[Array, "B N"]) -> StepSums:
+    """[T, N]: what each trajectory adds to the sums per unit of share, for any of these shares."""
     log_share = _support(shares)
 
-    def visit(before: Array, log_weight: _Log, now: tuple[_Step, None]) -> tuple[Array, StepSums]:
-        columns = _columns(before, log_weight, log_share, now[0])
-        return columns.weight, columns
+    def visit(before: Array, log_weight: _LogWeight, now: tuple[_Step, None]) -> tuple[Array, StepSums]:
+        terms = _terms(before, log_weight, log_share, now[0])
+        return terms.weight, terms
 
-    return _walk(visit, jnp.exp(log_share), _steps(reward, log_ratio, mask, clip))[1][1]
+    return _walk(visit, jnp.exp(log_share), _time_first(steps))[1][1]
 
 
-def sums_for(columns: StepSums, shares: Float[Array, "B N"]) -> StepSums:
-    """[T, B]: the sums for each share."""
-    return jax.tree.map(lambda column: total(column, shares.T), columns)
+def sums_for(terms: StepSums, shares: Float[Array, "B N"]) -> StepSums:
+    """[T, B]: the sums for each row of shares."""
+    return jax.tree.map(lambda column: total(column, shares.T), terms)
 
 
 def standard_error(
@@ -295,24 +242,33 @@ def standard_error(
 
 
 def total(x: Array, y: Array) -> Array:
-    """A product of matrices in full precision, which accelerators do not give by default."""
+    """Matrix product in full precision, which is not the default on accelerators."""
     return jnp.matmul(x, y, precision="highest")
 
 
-def uniform_share(x: Float[Array, "N T"]) -> Float[Array, " N"]:
-    """1/N, in the type of x."""
-    return jnp.full(x.shape[0], 1.0 / x.shape[0], x.dtype)
+def uniform_share(steps: Steps) -> Float[Array, " N"]:
+    """1/N for each trajectory, in the type of the rewards."""
+    count = steps.reward.shape[0]
+    return jnp.full(count, 1.0 / count, steps.reward.dtype)
 
 
-def _summarise(contribution: Float[Array, " N"], share: Float[Array, " N"], log_weight: _Log) -> Estimate:
-    """Value, standard error and diagnostics."""
+def _summarise(contribution: Float[Array, " N"], share: Float[Array, " N"], log_weight: _LogWeight) -> WeightedEstimate:
+    """Value, standard error and concentration of the weights."""
     value = total(share, contribution)
-    concentration = _concentration(_relative_weight(log_weight, jnp.log(share)))
-    return Estimate(value, contribution, standard_error(contribution, value, share), *concentration)
+    weight = _relative_weight(log_weight, jnp.log(share))  # relative to the largest, so no square underflows
+    size, largest = _ratio(weight.sum() ** 2, total(weight, weight)), _ratio(weight.max(), weight.sum())
+    return WeightedEstimate(value, contribution, standard_error(contribution, value, share), size, largest)
+
+
+def _whole(steps: Steps) -> tuple[_LogWeight, Float[Array, " N"]]:
+    """Log-weights and discounted returns of whole trajectories."""
+    by_step = _time_first(steps)
+    log_weight, _ = _walk(lambda state, log_weight, step: (state, None), None, by_step)
+    return log_weight, total(by_step.reward.T, _powers(steps.discount, by_step.reward))
 
 
 def _support(shares: Float[Array, "B N"]) -> Float[Array, " N"]:
-    """Log-share 0 of trajectories that have any, −∞ of others: what nobody looks at shall not set the unit of weight."""
+    """Log-share 0 of trajectories with any share and −∞ of others, so that these do not set the unit of weight."""
     return jnp.where(shares.max(axis=0) > 0, 0.0, -jnp.inf).astype(shares.dtype)
 
 
@@ -320,42 +276,43 @@ def _powers(discount: Scalar, by_step: Float[Array, "T ..."]) -> Float[Array, " 
     return jnp.asarray(discount, by_step.dtype) ** jnp.arange(by_step.shape[0], dtype=by_step.dtype)
 
 
-def _steps(reward: Array, log_ratio: Array, mask: Array, clip: Scalar | None) -> _Step:
-    """Time first, padding zero."""
-    if clip is not None:
-        log_ratio = jnp.minimum(log_ratio, jnp.asarray(clip, log_ratio.dtype))
+def _time_first(steps: Steps) -> _Step:
+    """The steps as [T, N], with zeros in the padding."""
+    reward, log_ratio, mask, _ = steps
     return _Step(jnp.where(mask, reward, 0.0).T, jnp.where(mask, log_ratio, 0.0).T, mask.T)
 
 
-def _walk(visit: Callable, state: Any, steps: _Step, along: Any = None) -> tuple[_Log, tuple[Any, Any]]:
-    """Go through time with log w_t; a trajectory that has ended keeps its last weight."""
+def _walk(visit: Callable, state: Any, steps: _Step, along: Any = None) -> tuple[_LogWeight, tuple[Any, Any]]:
+    """Scan over time with log w_t; a trajectory that has ended keeps its last weight."""
 
-    def forwards(carry: tuple[_Log, Any], now: tuple[_Step, Any]) -> tuple[tuple[_Log, Any], Any]:
+    def forwards(carry: tuple[_LogWeight, Any], now: tuple[_Step, Any]) -> tuple[tuple[_LogWeight, Any], Any]:
         log_weight, state = carry
         log_weight = _plus(log_weight, now[0].log_ratio)
         state, out = visit(state, log_weight, now)
         return (log_weight, state), out
 
     zeros = jnp.zeros_like(steps.log_ratio[0])
-    (log_weight, state), out = jax.lax.scan(forwards, (_Log(zeros, zeros), state), (steps, along))
+    (log_weight, state), out = jax.lax.scan(forwards, (_LogWeight(zeros, zeros), state), (steps, along))
     return log_weight, (state, out)
 
 
-def _plus(log: _Log, term: Float[Array, " N"]) -> _Log:
+def _plus(log: _LogWeight, term: Float[Array, " N"]) -> _LogWeight:
     """Knuth's exact sum of two numbers, its error added to the one carried along; the error of −∞ is none."""
     high = log.high + term
     shown = high - log.high
     low = log.low + ((log.high - (high - shown)) + (term - shown))
     both = high + low  # so that what remains is less than the last digit, and exp(low) = 1 + low
-    return _Log(jnp.where(jnp.isfinite(high), both, high), jnp.where(jnp.isfinite(high), low - (both - high), 0.0))
+    return _LogWeight(
+        jnp.where(jnp.isfinite(high), both, high), jnp.where(jnp.isfinite(high), low - (both - high), 0.0)
+    )
 
 
-def _times_weight(log_weight: _Log, x: Float[Array, " N"]) -> Float[Array, " N"]:
-    """w·x, and 0 for x = 0 even where w is beyond all numbers."""
+def _times_weight(log_weight: _LogWeight, x: Float[Array, " N"]) -> Float[Array, " N"]:
+    """w·x, and 0 for x = 0 even where w overflows."""
     return jnp.where(x == 0, 0.0, jnp.exp(log_weight.high) * (1.0 + log_weight.low) * x)
 
 
-def _relative_weight(log_weight: _Log, log_share: Float[Array, " N"]) -> Float[Array, " N"]:
+def _relative_weight(log_weight: _LogWeight, log_share: Float[Array, " N"]) -> Float[Array, " N"]:
     """Weights p w in units of the largest one."""
     top = jnp.max(log_weight.high + log_share)
     top = jnp.where(jnp.isfinite(top), top, 0.0)
@@ -364,7 +321,7 @@ def _relative_weight(log_weight: _Log, log_share: Float[Array, " N"]) -> Float[A
     return jnp.exp(exponent) * (1.0 + log_weight.low)
 
 
-def _columns(before: Array, log_weight: _Log, log_share: Array, step: _Step) -> StepSums:
+def _terms(before: Array, log_weight: _LogWeight, log_share: Array, step: _Step) -> StepSums:
     """What each trajectory adds to the sums of a step; `before` is its weight at the step before."""
     weight = _relative_weight(log_weight, jnp.where(step.alive, log_share, -jnp.inf))
     return StepSums(weight * step.reward, weight, jnp.where(step.alive, before, 0.0))
@@ -374,8 +331,3 @@ def _ratio(x: Array, y: Array) -> Array:
     """Quotient x / y, and 0 where y is 0, also for derivatives."""
     there = y > 0
     return jnp.where(there, x / jnp.where(there, y, 1.0), 0.0)
-
-
-def _concentration(weight: Float[Array, " N"]) -> Concentration:
-    # relative to the largest weight, so no square is lost
-    return Concentration(_ratio(weight.sum() ** 2, total(weight, weight)), _ratio(weight.max(), weight.sum()))

@@ -1,56 +1,55 @@
-"""Fitted Q evaluation of one policy on one log, and what it says: at states, along the log, and of itself when refitted."""
+"""A fitted Q function of one policy on one log: values at states and along the log, and refits for its standard error."""
 
-from typing import Literal, NamedTuple
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from evarl.ope.dataset import LoggedData
+from evarl.ope.doubly_robust import ModelValues
 from evarl.ope.fqe import FittedQ, fit
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import actions_at, in_blocks, prepare, row_observations, rows, target_actions
 from evarl.ope.policy import TargetPolicy
 from evarl.worlds.world import Key
 
-Convention = Literal["sound", "greedy-huber"]
-
-
-class AlongTheLog(NamedTuple):
-    """What a model says of every logged step."""
-
-    q: Float[Array, "N T"]
-    """Of the logged action."""
-    v: Float[Array, "N T"]
-    last_value: Float[Array, " N"]
-    """V after the last step where the value goes on, and 0 where it ends."""
-
 
 class Model:
-    """A fit, with what it was made from."""
+    """A fit, with the log and the policy it was made from."""
 
     def __init__(self, config: FQEConfig, data: LoggedData, policy: TargetPolicy, discount: float, key: Key):
-        self._config = config
-        self._data, self._policy = data, policy
-        apart_key, draw_key, self._fit_key, self._query_key = jax.random.split(key, 4)
-        self._table = prepare(self._config, data, discount, apart_key)
-        self._target = target_actions(self._config, data, policy, draw_key)
+        self._config, self._data, self._policy = config, data, policy
+        held_out_key, draw_key, self._fit_key, self._query_key = jax.random.split(key, 4)
+        self._table = prepare(config, data, discount, held_out_key)
+        self._target = target_actions(config, data, policy, draw_key)
         self._trajectory, self._step = rows(data)
         self._seen = row_observations(data)
-        self.fitted: FittedQ = fit(self._config, self._table, self._target, self._fit_key)
+        self.fitted: FittedQ = fit(config, self._table, self._target, self._fit_key)
+
+    def warnings(self) -> tuple[str, ...]:
+        """A line that says how far the fit is from convergence, if it has not converged."""
+        if bool(self.fitted.converged):
+            return ()
+        drift, remainder = float(self.fitted.drift), float(self.fitted.remainder)
+        return (
+            f"fitted Q evaluation has not converged: J changed by {drift:.3g} in the last quarter of the steps and is "
+            f"expected to change by another {remainder:.3g}; use more steps",
+        )
 
     def start_value(self) -> float:
-        """J: the mean over the logged start states."""
+        """J, the mean value over the logged start states."""
         return float(self._values(self.fitted, np.asarray(self._table.starts)).mean())
 
-    def at(self, states: np.ndarray, times: np.ndarray | None) -> Float[np.ndarray, " Q"]:
-        """V at given states."""
+    def at(self, states: np.ndarray, times: Int[Array | np.ndarray, " Q"] | None) -> Float[np.ndarray, " Q"]:
+        """V at states [Q, ...], observed at these steps."""
         actions = actions_at(self._config, self._data, self._policy, states, self._query_key)
         clock = None if times is None else jnp.asarray(times, jnp.int32)
         return np.asarray(self.fitted.v(jnp.asarray(states), actions, clock), np.float64)
 
-    def along_the_log(self) -> AlongTheLog:
+    @functools.cached_property
+    def values(self) -> ModelValues:
         """Q and V at every logged step."""
         data, trajectory, step = self._data, self._trajectory, self._step
         lengths = np.asarray(data.mask).sum(axis=1)
@@ -65,13 +64,13 @@ class Model:
         if self._config.time_feature:
             ended = ended | (lengths == data.length)
         last = np.where(ended, 0.0, values[~moves])
-        return AlongTheLog(jnp.asarray(q), jnp.asarray(v), jnp.asarray(last, jnp.float32))
+        return ModelValues(jnp.asarray(q), jnp.asarray(v), jnp.asarray(last, jnp.float32))
 
     def refitted(self, refits: int, generator: np.random.Generator) -> Float[np.ndarray, " refits"]:
         """J of fits to resampled trajectories.
 
-        All have one shape, so that one program serves: the transitions of the drawn trajectories, repeated or left out
-        at the end to make up the same number.
+        All have one shape, so that they share one compiled program: the transitions of the drawn trajectories are repeated
+        or left out at the end to make up the same number.
         """
         training = np.asarray(self._table.training)
         owner = self._trajectory[training]

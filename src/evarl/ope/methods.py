@@ -1,0 +1,144 @@
+"""The built-in estimators: functions of a log, a policy and settings."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from evarl.errors import InputError
+from evarl.ope import doubly_robust as corrected
+from evarl.ope import importance
+from evarl.ope.fqe_configuration import Convention
+from evarl.ope.importance import WeightedEstimate
+from evarl.ope.intervals import Interval, bernstein, hoeffding, percentile, student_t
+from evarl.ope.log import Log, bootstrap_key
+from evarl.ope.model import Model
+from evarl.ope.policy import TargetPolicy
+from evarl.ope.results import Estimate
+from evarl.ope.settings import Settings
+
+
+class Weighted(NamedTuple):
+    """A method that weights trajectories, applied to one log: values as functions of the trajectories' shares."""
+
+    overall: WeightedEstimate
+    """For uniform shares."""
+    with_share: Callable[[Float[Array, " N"]], WeightedEstimate]
+    resampled: Callable[[Float[Array, "B N"]], Float[Array, " B"]]
+    bounded: bool = False
+    """Whether it is a mean of independent contributions, so that Hoeffding and Bernstein intervals are valid."""
+    model: Model | None = None
+    notes: tuple[str, ...] = ()
+
+
+def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Convention | None = None) -> Estimate:
+    """Fitted Q evaluation, by the convention of the settings unless given."""
+    model = log.model(policy, settings, convention)
+    value, refits = model.start_value(), settings.fqe_refits
+    error, intervals = None, {}
+    if refits:
+        numbers = np.asarray(jax.random.key_data(bootstrap_key(settings))).tolist()
+        again = model.refitted(refits, np.random.default_rng(numbers))
+        error = float(again.std(ddof=1))
+        # the spread of the refits is the standard error itself, not that of their mean
+        intervals["t"] = student_t(value + (again - again.mean()) * refits**0.5, confidence=settings.confidence)
+    return Estimate(
+        value=value,
+        state_values=None if log.states is None else model.at(np.asarray(log.states), log.times),
+        standard_error=error,
+        intervals=intervals,
+        bellman_error=float(model.fitted.bellman_error),
+        converged=bool(model.fitted.converged),
+        warnings=model.warnings(),
+    )
+
+
+def trajectory_wise(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool = False) -> Estimate:
+    """Trajectory-wise importance sampling: TIS, or WIS if self-normalised."""
+    steps, options = log.steps(policy, settings.clip), {"self_normalised": self_normalised}
+    one = partial(importance.trajectory_wise, steps, **options)
+    many = partial(importance.resampled_trajectory_wise, steps, **options)
+    return _estimate(log, settings, Weighted(one(log.uniform), one, many, bounded=not self_normalised))
+
+
+def per_decision(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool = False) -> Estimate:
+    """Per-decision importance sampling: PDIS, or WPDIS if self-normalised."""
+    steps, options = log.steps(policy, settings.clip), {"self_normalised": self_normalised}
+    one = partial(importance.per_decision, steps, **options)
+    many = partial(importance.resampled_per_decision, steps, **options)
+    return _estimate(log, settings, Weighted(one(log.uniform), one, many, bounded=not self_normalised))
+
+
+def doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool = False) -> Estimate:
+    """Doubly robust estimation with fitted Q evaluation as the model: DR, or WDR if self-normalised."""
+    return _estimate(log, settings, _doubly_robust(log, policy, settings, self_normalised))
+
+
+def magic(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
+    """MAGIC with fitted Q evaluation as the model; WDR where a share belongs to one trajectory alone."""
+    wdr = _doubly_robust(log, policy, settings, self_normalised=True)
+    if log.data.trajectories == 1:
+        return _estimate(log, settings, wdr)
+    assert wdr.model is not None
+    key, arguments = bootstrap_key(settings), (log.steps(policy, settings.clip), wdr.model.values)
+    overall = corrected.magic(key, *arguments, log.uniform)
+
+    def with_share(share: Float[Array, " N"]) -> WeightedEstimate:
+        if int((share > 0).sum()) == 1:  # there is no covariance to mix by
+            return wdr.with_share(share)
+        return corrected.magic(key, *arguments, share).estimate
+
+    notes: tuple[str, ...] = ()
+    if (part := overall.weights[0]) > 0.5:
+        notes = (f"the model has {part:.0%} of the weight, and its own error is not part of the standard error",)
+    resampled = partial(corrected.resampled_magic, overall, *arguments)
+    return _estimate(log, settings, Weighted(overall.estimate, with_share, resampled, False, wdr.model, notes))
+
+
+def _doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool) -> Weighted:
+    model = log.model(policy, settings)
+    arguments = log.steps(policy, settings.clip), model.values
+    one = partial(corrected.doubly_robust, *arguments, self_normalised=self_normalised)
+    many = partial(corrected.resampled_doubly_robust, *arguments, self_normalised=self_normalised)
+    return Weighted(one(log.uniform), one, many, not self_normalised, model)
+
+
+def _estimate(log: Log, settings: Settings, weighted: Weighted) -> Estimate:
+    """The estimate of a method that weights trajectories, with intervals, state values and diagnostics."""
+    overall, model = weighted.overall, weighted.model
+    drawn = importance.resampled_shares(bootstrap_key(settings), log.uniform, settings.resamples)
+    again = np.asarray(weighted.resampled(drawn), np.float64)
+    contribution = np.asarray(overall.contribution, np.float64)
+    intervals, notes = _intervals(contribution, again, settings, weighted.bounded)
+    return Estimate(
+        value=float(overall.value),
+        state_values=log.state_values(settings.rule, lambda share: float(weighted.with_share(share).value)),
+        standard_error=float(overall.standard_error),
+        intervals=intervals,
+        effective_sample_size=float(overall.effective_sample_size),
+        largest_weight_share=float(overall.largest_weight_share),
+        bellman_error=None if model is None else float(model.fitted.bellman_error),
+        converged=None if model is None else bool(model.fitted.converged),
+        warnings=(*(() if model is None else model.warnings()), *notes, *weighted.notes),
+    )
+
+
+def _intervals(
+    contribution: Float[np.ndarray, " N"], resampled: Float[np.ndarray, " B"], settings: Settings, bounded: bool
+) -> tuple[dict[str, Interval], tuple[str, ...]]:
+    """Intervals by name, and why some are missing."""
+    if not np.isfinite(contribution).all():
+        return {}, ("some weights overflow 32 bits, so there is no interval; use a self-normalised method",)
+    found = {"bootstrap": percentile(resampled, settings.confidence)}
+    if len(contribution) > 1:
+        found["t"] = student_t(contribution, settings.confidence)
+    if settings.range is None or not bounded:
+        return found, ()
+    try:
+        bounds = [bound(contribution, *settings.range, settings.confidence) for bound in (bernstein, hoeffding)]
+    except InputError as error:
+        return found, (f"no Hoeffding or Bernstein interval, since the range does not hold: {error}",)
+    return found | {bound.method: bound for bound in bounds}, ()

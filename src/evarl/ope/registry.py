@@ -1,0 +1,113 @@
+"""The registry of off-policy estimators. Names and labels are known without JAX, which an estimate imports."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from evarl.errors import InputError, unknown_name
+from evarl.ope.settings import Settings
+
+if TYPE_CHECKING:
+    from evarl.ope.log import Log
+    from evarl.ope.policy import TargetPolicy
+    from evarl.ope.results import Estimate
+
+Need = Literal["log_prob", "fqe"]
+NEEDS: tuple[Need, ...] = ("log_prob", "fqe")
+
+
+class Estimator(Protocol):
+    """A method of off-policy evaluation."""
+
+    @property
+    def name(self) -> str:
+        """Name in `--methods` and in results: lower-case letters, digits and hyphens."""
+
+    @property
+    def label(self) -> str:
+        """Name in tables and figures."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the method uses: the behaviour policy's log-probabilities in the log, fitted Q evaluation, or neither."""
+
+    def estimate(self, log: "Log", policy: "TargetPolicy", settings: Settings) -> "Estimate":
+        """Estimate J of a policy, and V at `log.states` if these are given."""
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """An estimator of this package: a function of `evarl.ope.methods`, which is imported when it is first used."""
+
+    name: str
+    label: str
+    needs: tuple[Need, ...]
+    function: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def estimate(self, log: "Log", policy: "TargetPolicy", settings: Settings) -> "Estimate":
+        """Estimate J of a policy, and V at `log.states` if these are given."""
+        from evarl.ope import methods  # imports JAX
+
+        found: Estimate = getattr(methods, self.function)(log, policy, settings, **self.options)
+        return found
+
+
+_NORMALISED = {"self_normalised": True}
+_ESTIMATORS: dict[str, Estimator] = {}
+LABELS: dict[str, str] = {}
+"""Labels of the registered estimators by name."""
+
+
+def register(estimator: Estimator) -> None:
+    """Add an estimator, which can then be used by name in `ope.estimate`, `evaluate` and `--methods`."""
+    name, label = estimator.name, estimator.label
+    if not re.fullmatch("[a-z][a-z0-9-]*", name):
+        raise InputError(f"name: {name!r} is not allowed; must be lower-case letters, digits and hyphens")
+    if name in _ESTIMATORS or label in LABELS.values():
+        raise InputError(f"name: {name} or its label {label!r} is registered already; must be new")
+    for need in estimator.needs:
+        if need not in NEEDS:
+            raise unknown_name("needs", need, NEEDS)
+    _ESTIMATORS[name], LABELS[name] = estimator, label
+
+
+def unregister(name: str) -> None:
+    """Remove an estimator."""
+    chosen((name,))
+    del _ESTIMATORS[name], LABELS[name]
+
+
+def estimators() -> dict[str, Estimator]:
+    """All registered estimators by name.
+
+    >>> estimators()["wis"].label
+    'self-normalised TIS'
+    """
+    return dict(_ESTIMATORS)
+
+
+def chosen(names: Iterable[str]) -> list[Estimator]:
+    """The estimators with these names, at least one."""
+    names = list(names)
+    if not names:
+        raise InputError(f"methods: there are none; must be some of {', '.join(_ESTIMATORS)}")
+    for name in names:
+        if name not in _ESTIMATORS:
+            raise unknown_name("method", name, _ESTIMATORS)
+    return [_ESTIMATORS[name] for name in names]
+
+
+for _one in (
+    BuiltIn("fqe", "FQE", ("fqe",), "fitted_q"),
+    BuiltIn("fqe-greedy-huber", "FQE, greedy-huber", ("fqe",), "fitted_q", {"convention": "greedy-huber"}),
+    BuiltIn("tis", "TIS", ("log_prob",), "trajectory_wise"),
+    BuiltIn("pdis", "PDIS", ("log_prob",), "per_decision"),
+    BuiltIn("wis", "self-normalised TIS", ("log_prob",), "trajectory_wise", _NORMALISED),
+    BuiltIn("wpdis", "self-normalised PDIS", ("log_prob",), "per_decision", _NORMALISED),
+    BuiltIn("dr", "DR", ("log_prob", "fqe"), "doubly_robust"),
+    BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "doubly_robust", _NORMALISED),
+    BuiltIn("magic", "MAGIC", ("log_prob", "fqe"), "magic"),
+):
+    register(_one)
