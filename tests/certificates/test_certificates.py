@@ -263,7 +263,9 @@ def test_a_world_that_does_not_know_its_range_wants_one(run, capsys, monkeypatch
         "from returns that were seen: a range that is read off the data promises nothing\n"
     )
     assert call(["certify", str(run), "--range", "-1", "1", "--rollouts", "50"]) == 2
-    said = r"returns: -[\d.]+ is outside the range \[-1, 1\]; want a range that holds for every possible rollout, fixed before"
+    said = (
+        r"returns: -[\d.]+ is outside the range \[-1, 1\]; the range must contain every possible rollout and be fixed"
+    )
     assert re.search(said, capsys.readouterr().err)
     assert certified(capsys, str(run), "--range", "-51", "1", "--rollouts", "50", "--again")["outcome"] == "bounded"
 

@@ -13,7 +13,6 @@
 | several candidates, one α | `fixed_sequence` |
 | an estimate with little variance, no certificate | `trajectory_estimate` |
 | returns of a vectorised world, without a preference for short episodes | `first_begun` |
-| for comparison only | `hoeffding_lower_bound`, `bernstein_lower_bound`, `student_t_lower_estimate` (invalid) |
 
 Every function trusts what no array can show: that policy, evaluator, range, levels and stopping rule were fixed before the
 rollouts, that rollouts are independent, and that they were used for nothing else.
@@ -29,7 +28,6 @@ from evarl.bounds.control import (
     mixture_sequential_test,
 )
 from evarl.bounds.episodes import first_begun
-from evarl.bounds.intervals import bernstein_lower_bound, hoeffding_lower_bound, student_t_lower_estimate
 from evarl.bounds.order import OrderBound, least_rollouts, order_bound, order_index
 from evarl.bounds.ordering import fixed_sequence
 from evarl.bounds.risk import RiskControl, risk_control, rmse_upper_bound
@@ -43,7 +41,6 @@ __all__ = [
     "Decision",
     "OrderBound",
     "RiskControl",
-    "bernstein_lower_bound",
     "betting_lower_bound",
     "betting_upper_bound",
     "conformal_bound",
@@ -52,7 +49,6 @@ __all__ = [
     "e_process",
     "first_begun",
     "fixed_sequence",
-    "hoeffding_lower_bound",
     "least_policies",
     "least_rollouts",
     "mixture_e_process",
@@ -63,7 +59,6 @@ __all__ = [
     "risk_control",
     "rmse_upper_bound",
     "sequential_test",
-    "student_t_lower_estimate",
     "trajectory_estimate",
     "two_valued_lower_bound",
     "two_valued_upper_bound",

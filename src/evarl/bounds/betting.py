@@ -42,8 +42,8 @@ from math import ceil, inf, log, log1p, log2, sqrt
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 CAP = 0.95
 """c, the greatest share of the wealth that may be lost in one round."""
@@ -79,7 +79,7 @@ def betting_lower_bound(
     0.0
     """
     check(alpha, cap)
-    return lower_bound([Stream(inputs.returns_in("returns", returns, low, high), low, high)], alpha, sequential, cap)
+    return lower_bound([Stream(inputs.within("returns", returns, low, high), low, high)], alpha, sequential, cap)
 
 
 def betting_upper_bound(
@@ -91,7 +91,7 @@ def betting_upper_bound(
     0.1577
     """
     check(alpha, cap)
-    found = inputs.returns_in("returns", returns, low, high)
+    found = inputs.within("returns", returns, low, high)
     return -lower_bound([Stream(-found, -high, -low)], alpha, sequential, cap)
 
 
@@ -114,7 +114,7 @@ def e_process(
     array([1.6125, 2.6381, 0.8913])
     """
     check(alpha, cap)
-    stream = Stream(inputs.returns_in("returns", returns, low, high), low, high)
+    stream = Stream(inputs.within("returns", returns, low, high), low, high)
     return mixture([stream], alpha, sequential, cap)(check_mean(mean, low, high))
 
 
@@ -235,7 +235,8 @@ def last_rejected(rejects: Callable[[float], bool], low: float, high: float, wid
 def check(alpha: float, cap: float) -> None:
     """Refuse levels and caps that cannot be."""
     inputs.check_level("alpha", alpha)
-    inputs.check_cap(cap)
+    if not 0 < cap < 1:
+        raise InputError(f"cap: {cap} is not allowed; must be a number between 0 and 1, such as 0.5 or 0.75")
 
 
 def check_mean(mean: float, low: float, high: float) -> float:

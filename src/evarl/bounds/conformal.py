@@ -26,8 +26,8 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ def conformal_index(policies: int, alpha: float = 0.05, value_error: ArrayLike =
     inputs.check_level("alpha", alpha)
     left = _written(alpha) - _cost(policies, value_error)
     if left <= 0:
-        raise InputError(f"value_error: costs {float(_written(alpha) - left):g}; want less than alpha, {alpha:g}")
+        raise InputError(f"value_error: costs {float(_written(alpha) - left):g}; must be less than alpha, {alpha:g}")
     k = floor((policies + 1) * left)
     if k < 1:
         least = least_policies(alpha, float(_written(alpha) - left))
-        raise InputError(f"values: there are {policies}; want at least {least} policies for alpha {alpha:g}")
+        raise InputError(f"values: there are {policies}; must be at least {least} policies for alpha {alpha:g}")
     return k
 
 
@@ -92,9 +92,8 @@ def _cost(policies: int, value_error: ArrayLike) -> Fraction:
     if errors.ndim:
         inputs.same_length("value_error", errors, policies, of="policies")
     if (errors < 0).any() or (errors >= 1).any():
-        raise InputError(
-            f"value_error: {errors.max() if (errors >= 1).any() else errors.min():g} is not allowed; want 0 or more, below 1"
-        )
+        wrong = errors.max() if (errors >= 1).any() else errors.min()
+        raise InputError(f"value_error: {wrong:g} is not allowed; must be 0 or more and below 1")
     return sum((_written(float(error)) for error in errors.ravel()), Fraction(0))
 
 

@@ -21,10 +21,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl.bounds import betting, inputs
+from evarl.bounds import betting
 from evarl.bounds.betting import Stream
 from evarl.bounds.sequential import Decision, Lanes, decide
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 SHARES: Mapping[float, float] = {0.0: 0.5, 0.5: 0.25, 1.0: 0.25}
 """λ → share of the stake."""
@@ -42,11 +43,17 @@ def controlled_returns(
     at_start = inputs.same_length("values", values, len(found))
     elsewhere = inputs.array("fresh", fresh)
     if elsewhere.ndim != 2 or len(elsewhere) != len(found) or not elsewhere.shape[1]:
-        raise InputError(f"fresh: has shape {elsewhere.shape}; want [{len(found)}, M], M start states for each rollout")
+        raise InputError(
+            f"fresh: has shape {elsewhere.shape}; must be [{len(found)}, M], M start states for each rollout"
+        )
     if len(found) > 1 and np.ptp(elsewhere, axis=0).max() == 0 and np.ptp(elsewhere) > 0:
-        raise InputError("fresh: all rows are the same; want start states that are drawn anew for each rollout")
+        raise InputError(
+            "fresh: all rows are equal; must be start states that are drawn independently for each rollout"
+        )
     if not value_low <= value_high:
-        raise InputError(f"value range: [{value_low:g}, {value_high:g}] is not allowed; want the lower number first")
+        raise InputError(
+            f"value range: [{value_low:g}, {value_high:g}] is not allowed; must have the lower number first"
+        )
     difference = np.clip(at_start, value_low, value_high) - np.clip(elsewhere, value_low, value_high).mean(axis=1)
     return found - coefficient * difference
 
@@ -131,7 +138,7 @@ def mixture_sequential_test(
 
     def rows() -> Iterable[np.ndarray]:
         for result, value, fresh in rollouts:
-            found = inputs.returns_in("returns", [result], low, high)
+            found = inputs.within("returns", [result], low, high)
             elsewhere = inputs.vector("fresh", fresh, of="start states")[None]
             yield np.array([controlled_returns(found, [value], elsewhere, k, c, d)[0] for k in coefficients])
 
@@ -149,7 +156,7 @@ def mixture_streams(
     shares: Mapping[float, float],
 ) -> list[Stream]:
     """What is bet on, the raw returns first."""
-    found = inputs.returns_in("returns", returns, low, high)
+    found = inputs.within("returns", returns, low, high)
     c, d = inputs.value_range(low, high, value_low, value_high)
     check_shares(shares)
     return [
@@ -162,6 +169,6 @@ def check_shares(shares: Mapping[float, float]) -> None:
     """Refuse a stake that is not wholly divided, or one that leaves out raw returns."""
     if 0.0 not in shares or min(shares) < 0 or min(shares.values()) <= 0 or abs(sum(shares.values()) - 1) > 1e-9:
         raise InputError(
-            f"shares: {dict(shares)} is not allowed; want λ → share with λ = 0 among them, no negative λ, and positive "
+            f"shares: {dict(shares)} is not allowed; must be λ → share with λ = 0 among them, no negative λ, and positive "
             "shares that sum to 1"
         )

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 
 def first_begun(returns: ArrayLike, ended: ArrayLike, count: int) -> np.ndarray:
@@ -18,12 +18,12 @@ def first_begun(returns: ArrayLike, ended: ArrayLike, count: int) -> np.ndarray:
     """
     over = np.asarray(ended)
     if over.dtype != bool or over.ndim != 1:
-        raise InputError(f"ended: is {over.dtype}{list(over.shape)}; want True or False for each of the episodes")
+        raise InputError(f"ended: is {over.dtype}{list(over.shape)}; must be True or False for each of the episodes")
     if not 1 <= count <= len(over):
-        raise InputError(f"count: {count} is not allowed; want from 1 to {len(over)}, the episodes that were begun")
+        raise InputError(f"count: {count} is not allowed; must be from 1 to {len(over)}, the episodes that were begun")
     found = np.asarray(returns, np.float64)
     if found.shape != over.shape:
-        raise InputError(f"returns: has shape {found.shape}; want {over.shape}, one for each of the episodes")
+        raise InputError(f"returns: has shape {found.shape}; must be {over.shape}, one for each of the episodes")
     if not over[:count].all():
         waiting = int(np.argmin(over[:count])) + 1
         raise InputError(

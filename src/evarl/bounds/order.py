@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def order_index(rollouts: int, alpha: float = 0.05, delta: float = 0.05) -> int:
     least = least_rollouts(alpha, delta)
     if rollouts < least:
         raise InputError(
-            f"returns: there are {rollouts}; want at least {least} for alpha {alpha:g} and delta {delta:g}"
+            f"returns: there are {rollouts}; must be at least {least} for alpha {alpha:g} and delta {delta:g}"
         )
     # The distribution function rises: as many values as are at most δ is the greatest k.
     return int(np.sum(stats.binom.cdf(np.arange(rollouts), rollouts, alpha) <= delta))

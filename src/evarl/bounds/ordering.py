@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 
 def fixed_sequence(predictions: ArrayLike, test: Callable[[int], bool] | Sequence[bool] | np.ndarray) -> list[int]:
@@ -26,7 +26,7 @@ def fixed_sequence(predictions: ArrayLike, test: Callable[[int], bool] | Sequenc
     order = np.argsort(-inputs.vector("predictions", predictions, of="candidates"), kind="stable")
     if not callable(test):
         if len(test) != len(order):
-            raise InputError(f"test: has length {len(test)}; want {len(order)}, one for each of the candidates")
+            raise InputError(f"test: has length {len(test)}; must be {len(order)}, one for each of the candidates")
         test = list(test).__getitem__
     certified: list[int] = []
     for candidate in order.tolist():

@@ -25,8 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl.bounds import betting, inputs
+from evarl.bounds import betting
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 STEPS = 100
 """Steps of the grid of λ that is used unless another is given."""
@@ -49,7 +50,7 @@ class RiskControl:
         """L at states with these predictions."""
         if self.margin is None:
             raise InputError(
-                "margin: no λ of the grid passed; want more rollouts, a larger epsilon or a grid that goes further"
+                "margin: no λ of the grid passed; use more rollouts, a larger epsilon or a grid with larger λ"
             )
         return np.clip(np.asarray(predictions, np.float64), self.value_low, self.value_high) - self.margin
 
@@ -77,11 +78,11 @@ def risk_control(
     0.31
     """
     betting.check(alpha, cap)
-    found = inputs.returns_in("returns", returns, low, high)
+    found = inputs.within("returns", returns, low, high)
     c, d = inputs.value_range(low, high, value_low, value_high)
     values = np.clip(inputs.same_length("predictions", predictions, len(found)), c, d)
     if not epsilon > 0:
-        raise InputError(f"epsilon: {epsilon:g} is not allowed; want a number above 0")
+        raise InputError(f"epsilon: {epsilon:g} is not allowed; must be a number above 0")
     margins = np.linspace(0, d - low, STEPS + 1) if grid is None else _margins(grid)
     losses = np.maximum(values - margins[:, None] - found, 0)
     most = np.maximum(d - margins - low, 0)
@@ -116,10 +117,8 @@ def rmse_upper_bound(
     0.2366
     """
     betting.check(alpha, cap)
-    first = inputs.returns_in("returns", returns, low, high)
-    second = inputs.returns_in(
-        "other_returns", inputs.same_length("other_returns", other_returns, len(first)), low, high
-    )
+    first = inputs.within("returns", returns, low, high)
+    second = inputs.within("other_returns", inputs.same_length("other_returns", other_returns, len(first)), low, high)
     c, d = inputs.value_range(low, high, value_low, value_high)
     values = np.clip(inputs.same_length("predictions", predictions, len(first)), c, d)
     middle = float(np.clip((low + high) / 2, c, d))
@@ -139,7 +138,5 @@ def _mean_below(losses: np.ndarray, most: float, epsilon: float, alpha: float, c
 def _margins(grid: ArrayLike) -> np.ndarray:
     margins = inputs.vector("grid", grid, of="values of λ")
     if margins[0] < 0 or (np.diff(margins) <= 0).any():
-        raise InputError(
-            f"grid: goes from {margins[0]:g} to {margins[-1]:g}; want λ that ascend, none of them negative"
-        )
+        raise InputError(f"grid: goes from {margins[0]:g} to {margins[-1]:g}; must be increasing and not negative")
     return margins

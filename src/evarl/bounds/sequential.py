@@ -17,8 +17,9 @@ from typing import Literal
 
 import numpy as np
 
-from evarl.bounds import betting, inputs
+from evarl.bounds import betting
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 Outcome = Literal["certified", "rejected", "out of budget"]
 
@@ -67,7 +68,7 @@ def sequential_test(
     """
     inputs.check_range(low, high)
     lanes = Lanes(np.array([low]), np.array([high]), np.ones(1))
-    rows = (inputs.returns_in("returns", [value], low, high) for value in returns)
+    rows = (inputs.within("returns", [value], low, high) for value in returns)
     return decide(rows, lanes, betting.check_mean(threshold, low, high), alpha, alpha_reject, budget, cap)
 
 
@@ -84,7 +85,7 @@ def decide(
     betting.check(alpha, cap)
     inputs.check_level("alpha_reject", alpha_reject)
     if budget is not None and budget < 1:
-        raise InputError(f"budget: {budget} is not allowed; want at least 1 rollout")
+        raise InputError(f"budget: {budget} is not allowed; must be at least 1 rollout")
     width = lanes.high - lanes.low
     m = (threshold - lanes.low) / width
     total, squares = np.full(len(m), 0.5), np.full(len(m), 0.25)

@@ -10,8 +10,8 @@ certificate from it needs a range of G_cv, which is far wider than that of G.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 
 def trajectory_estimate(
@@ -51,14 +51,14 @@ def trajectory_estimate(
     """
     taken = _table("mask", mask)
     if not np.isin(taken, (0.0, 1.0)).all() or (np.diff(taken, axis=1) > 0).any():
-        raise InputError(
-            "mask: is not 1 for the first steps of each row and 0 behind them; want 1 for steps that were taken"
-        )
+        raise InputError("mask: must be 1 for the first steps of each row, those that were taken, and 0 after them")
     if not 0 <= discount <= 1:
-        raise InputError(f"discount: {discount:g} is not allowed; want a number from 0 to 1")
+        raise InputError(f"discount: {discount:g} is not allowed; must be a number from 0 to 1")
     n, T = taken.shape
     if horizon is not None and horizon < T:
-        raise InputError(f"horizon: {horizon} is less than the {T} steps of the rewards; want the world's time limit")
+        raise InputError(
+            f"horizon: {horizon} is less than the {T} steps of the rewards; must be the world's time limit"
+        )
     ended = np.zeros_like(taken) if terminated is None else _table("terminated", terminated, taken)
     surprise_a = _table("q", q, taken) - _table("expected_q", expected_q, taken)
     surprise_s = np.where(ended > 0, 0.0, _table("v_next", v_next, taken))
@@ -75,11 +75,11 @@ def _table(name: str, values: ArrayLike, taken: np.ndarray | None = None) -> np.
     try:
         found = np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name}: is not an array of numbers; want numbers, and rows of one length") from None
+        raise InputError(f"{name}: is not an array of numbers; must be numbers in rows of equal length") from None
     if found.ndim != 2 or not found.size:
-        raise InputError(f"{name}: has shape {found.shape}; want [rollouts, steps]")
+        raise InputError(f"{name}: has shape {found.shape}; must be [rollouts, steps]")
     if taken is None:
         return found
     if found.shape != taken.shape:
-        raise InputError(f"{name}: has shape {found.shape}; want {taken.shape}, that of the mask")
+        raise InputError(f"{name}: has shape {found.shape}; must be {taken.shape}, that of the mask")
     return inputs.array(name, np.where(taken > 0, found, 0.0))

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 ROUNDING = 1e-6
 """How far from its value a return may be, relative to the larger of the two values: some ulps of single precision."""
@@ -56,7 +56,7 @@ def _counts(returns: ArrayLike, low: float, high: float) -> tuple[int, int]:
     neither = ~highs & (np.abs(found - low) > reach)
     if neither.any():
         raise InputError(
-            f"returns: {found[np.argmax(neither)]:g} is neither {low:g} nor {high:g}; want returns of two values, or "
-            "betting_lower_bound, which allows for all between"
+            f"returns: {found[np.argmax(neither)]:g} is neither {low:g} nor {high:g}; must be one of these two values; use "
+            "betting_lower_bound for other returns"
         )
     return len(found), int(highs.sum())

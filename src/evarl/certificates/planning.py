@@ -14,6 +14,7 @@ from evarl.errors import InputError
 from evarl.learning.configuration import differences
 from evarl.runs.run import Run
 from evarl.sizes import check_time
+from evarl.stats import inputs
 from evarl.storage.files import CONTROL
 
 ROLLOUTS, BUDGET = 1000, 10_000
@@ -126,7 +127,7 @@ def return_range(subject: Subject, terms: Terms) -> tuple[tuple[float, float], L
     known = subject.world.return_range()
     if terms.range is not None:
         low, high = terms.range
-        bounds.hoeffding_lower_bound([low], low, high)  # refuses what is no range
+        inputs.check_range(low, high)
         if known is not None and (low > known[0] or high < known[1]):
             raise InputError(
                 f"range: [{low:g}, {high:g}] leaves out returns that {subject.world.name} can have, which are from "
