@@ -15,12 +15,12 @@ FRESH = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]
 CASES = {
     "first to finish": (
         lambda: bounds.first_begun([1.0, 0.0, 2.0], [True, False, True], 2),
-        "ended: episode 2 of the first 2 has not ended; the episodes that end first are the short ones and do not stand for "
-        "all, so go on until these have ended",
+        "ended: episode 2 of the first 2 has not ended; the episodes that end first are the short ones, so continue until all "
+        "of these have ended",
     ),
     "more than were begun": (
         lambda: bounds.first_begun([1.0], [True], 2),
-        "count: 2 is not allowed; must be from 1 to 1, the episodes that were begun",
+        "count: 2 is not allowed; must be from 1 to 1, the episodes that were started",
     ),
     "no returns": (lambda: bounds.betting_lower_bound([], 0, 1), "returns: has length 0; must be at least 1 rollouts"),
     "not finite": (
@@ -77,7 +77,7 @@ CASES = {
     ),
     "mean": (
         lambda: bounds.e_process(G, 2.0, 0, 1),
-        "mean: 2 is outside the range [0, 1]; nothing has to be tested there",
+        "mean: 2 is outside the range [0, 1]; must be inside",
     ),
     "budget": (
         lambda: bounds.sequential_test(G, 0.5, 0, 1, budget=0),

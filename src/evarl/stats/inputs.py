@@ -116,6 +116,7 @@ def value_range(low: float, high: float, value_low: float | None, value_high: fl
     >>> value_range(0.0, 1.0, None, 0.8)
     (0.0, 0.8)
     """
+    check_range(low, high)
     least, most = low if value_low is None else value_low, high if value_high is None else value_high
     if not low <= least <= most <= high:
         raise InputError(f"value range: [{least:g}, {most:g}] is not allowed; must be a part of [{low:g}, {high:g}]")

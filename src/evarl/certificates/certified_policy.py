@@ -1,4 +1,4 @@
-"""The policy that a certificate is for, let loose in deployment and assessment from keys that follow from the protocol."""
+"""The policy that a certificate is about: its files, its rollouts and its evaluator's predictions."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -29,42 +29,42 @@ _returns = jax.jit(rollout_returns, static_argnames=("world", "discount"))
 
 
 def file_names(seed: int) -> tuple[str, ...]:
-    """What makes a policy and its prediction, within its run; the last two where there is an evaluator."""
+    """Files of a run that determine a policy and its prediction; the last two where there is an evaluator."""
     return ("config.json", policy_name(seed), ASSESSMENT, f"evaluator/seed-{seed}.safetensors")
 
 
 class Rollouts(NamedTuple):
-    """Whole episodes, in the order in which they began."""
+    """Whole episodes, in the order in which they were started."""
 
     returns: Float[np.ndarray, " n"]
-    """Discounted."""
+    """Discounted returns."""
     starts: Starts
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One seed of a run."""
+class CertifiedPolicy:
+    """The final policy of one seed of a run."""
 
     run: Run
     seed: int
 
     @property
     def world(self) -> World | HostWorld:
-        """Where it is deployed."""
+        """The world in which it is deployed."""
         return self.run.world
 
     @property
     def has_evaluator(self) -> bool:
-        """Whether it was trained with one."""
+        """Whether it was trained with an evaluator."""
         return self.run.assessment is not None
 
     @functools.cached_property
     def act(self) -> Act:
-        """The final policy."""
+        """The policy as a function from key and observations to actions."""
         return Partial(self.run.learner.agent.act, self.run.policy_state(self.seed))
 
     def files(self) -> dict[str, str]:
-        """SHA-256 of what makes the policy and its prediction, by name within the run."""
+        """SHA-256 of the files that determine the policy and its prediction, by name within the run."""
         names = file_names(self.seed)[: None if self.has_evaluator else 2]
         for name in names:
             if not (self.run.path / name).exists():
@@ -72,10 +72,10 @@ class Subject:
         return {name: hashes.of_file(self.run.path / name) for name in names}
 
     def assessed(self, key: Key) -> Predict:
-        """Take the assessment once; the evaluator's predictions follow from it."""
+        """The evaluator's predictions after one assessment."""
         if not self.has_evaluator:
             raise InputError(
-                f"{self.run.path}: has no evaluator; only the claim J can be made of it, or train with --beta"
+                f"{self.run.path}: has no evaluator; only mean-return can be certified, or train with --beta"
             )
         take, predict = _examination(self.run)
         shown, state = take(self.act, key).mean(axis=1)[None], self.run.evaluator_state(self.seed).state
@@ -83,11 +83,11 @@ class Subject:
 
     @functools.cached_property
     def not_fitted(self) -> str | None:
-        """Why the evaluator has learnt nothing; None if it has."""
+        """The reason why the evaluator was not fitted; None if it was."""
         return not_fitted(self.run.evaluator_state(self.seed), self.run.config, self.seed)
 
     def deploy(self, starts: Starts, key: Key) -> Float[np.ndarray, " n"]:
-        """Discounted returns from start states, each episode to its own end."""
+        """Discounted returns of whole episodes from start states."""
         world = self.world
         if isinstance(world, HostWorld):
             assert starts.seeds is not None
@@ -96,7 +96,7 @@ class Subject:
         return np.asarray(discounted, np.float64)
 
     def rollouts(self, key: Key, batch: int) -> Iterator[Rollouts]:
-        """Rollouts without end, `batch` at a time; how many are used does not change any of them."""
+        """An endless iterator over batches of rollouts; the number of batches that are used does not change any of them."""
         number = 0
         while True:
             start_key, walk_key = jax.random.split(jax.random.fold_in(key, number))
@@ -107,16 +107,16 @@ class Subject:
 
 @functools.lru_cache(maxsize=8)
 def _examination(run: Run) -> tuple[Take, Callable]:
-    """The assessment and the predictions, compiled once for all seeds of a run."""
+    """The assessment and the predictor, compiled once for all seeds of a run."""
     assert run.learner.examiner is not None
     return taker(run, None), predictor(run.learner.examiner.evaluator)
 
 
-def open_subject(run: Run | str | Path, seed: int | None) -> Subject:
-    """A seed of a run, by default its first."""
+def open_policy(run: Run | str | Path, seed: int | None) -> CertifiedPolicy:
+    """The final policy of a seed of a run, by default of its first."""
     if jax.config.read("jax_enable_x64"):
-        raise InputError("jax_enable_x64: is on, and policies are kept and tested in 32 bits; unset JAX_ENABLE_X64")
+        raise InputError("jax_enable_x64: is on, but policies are stored and tested in 32 bits; unset JAX_ENABLE_X64")
     run = run if isinstance(run, Run) else Run.load(run)
     if seed is not None and seed not in run.seeds:
         raise InputError(f"seed: {seed} is not one of this run's seeds {run.seeds[0]} to {run.seeds[-1]}")
-    return Subject(run, run.seeds[0] if seed is None else seed)
+    return CertifiedPolicy(run, run.seeds[0] if seed is None else seed)
