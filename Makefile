@@ -25,7 +25,7 @@ demo: setup
 	@echo "results in runs/demo: metrics.parquet, evaluation.json, evaluation.png and more"
 	$(RUN)/evarl reproduce tabular --out runs/demo-reproduce
 	$(RUN)/evarl certify runs/demo --threshold -6
-	$(RUN)/evarl verify runs/demo/certificates/J-seed-0-*[0-9a-f].json
+	$(RUN)/evarl verify runs/demo/certificates/mean-return-seed-0-*[0-9a-f].json
 
 # Reports, and the tables of README.md and docs/studies.md, from the job files in results/reproduce; jobs that are missing are run.
 RESULTS := $(RUN)/evarl reproduce --out results/reproduce

@@ -1,7 +1,7 @@
-"""End to end: certificates for 100 independently seeded small runs whose true J is known, and how many are false.
+"""Certificates for 100 independently seeded small runs whose true J is known, and the number of false ones.
 
-Navigation is deterministic but for the policy, and reaches finitely many positions: J of a stochastic policy is found exactly,
-by backward induction. `make certificates` writes the table into docs/certification.md; runs are kept in runs/certificates.
+Navigation is deterministic and reaches finitely many positions, so that J of a stochastic policy is computed exactly, by backward
+induction. `make certificates` writes the table into docs/certification.md; runs are kept in runs/certificates.
 """
 
 import json
@@ -10,11 +10,12 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import tyro
+from jaxtyping import Float
 
 import evarl
 from benchmarks.coverage import PAGE
 from evarl import bounds
-from evarl.certificates.issue import issue_certificate
+from evarl.certificates import issue_certificate
 from evarl.report.markdown import fill_page
 from evarl.storage.files import write_bytes
 from evarl.truth.exact import policy_values, reachable_mdp
@@ -23,18 +24,18 @@ from evarl.worlds.world import HostWorld
 RESULTS = Path("results/benchmarks/certificates.json")
 ALPHA = 0.05
 OTHERS = 50
-"""Policies that C5 is calibrated on, and as many that it is tried on."""
+"""Number of calibration policies of new-policy, and of policies that it is tested on."""
 
 
 def train(path: Path, seeds: int, updates: int, first: int = 0) -> evarl.Run:
-    """Small runs, each seed a training of its own; what is there already is used again."""
+    """A small run for each seed; an existing run is used again."""
     if (path / "summary.json").exists():
         return evarl.Run.load(path)
     return evarl.train("navigation", beta=0.05, seed=first, seeds=seeds, updates=updates, out=path)
 
 
-def true_returns(run: evarl.Run) -> np.ndarray:
-    """J [seeds], exactly."""
+def true_returns(run: evarl.Run) -> Float[np.ndarray, " seeds"]:
+    """The exact J of each seed."""
     assert not isinstance(run.world, HostWorld)
     table, positions = reachable_mdp(run.world)
     shown = jnp.asarray(positions)
@@ -46,10 +47,10 @@ def main(seeds: int = 100, updates: int = 100, out: Path = Path("runs/certificat
     """Train, certify every policy, compare with the truth, and fill in the page.
 
     Args:
-        seeds: independent trainings.
+        seeds: number of independent training runs.
         updates: of each; few, so that policies differ.
-        out: where the runs and their certificates are.
-        page: where the table goes.
+        out: directory of the runs and their certificates.
+        page: file that the table is written to.
     """
     run = train(out, seeds, updates)
     truth = true_returns(run)
@@ -63,11 +64,11 @@ def main(seeds: int = 100, updates: int = 100, out: Path = Path("runs/certificat
             assert bound is not None
             lower.append(bound)
             print(
-                f"J, {rollouts} rollouts, seed {seed}: at least {bound:.3f}, truly {truth[len(lower) - 1]:.3f}",
+                f"mean-return, {rollouts} rollouts, seed {seed}: at least {bound:.3f}, truly {truth[len(lower) - 1]:.3f}",
                 flush=True,
             )
-        lines.append(_line("J", rollouts, np.array(lower), truth))
-        record[f"bounds from {rollouts} rollouts"] = bounds
+        lines.append(_line("mean-return", rollouts, np.array(lower), truth))
+        record[f"bounds from {rollouts} rollouts"] = lower
     others = train(out.with_name(f"{out.name}-others"), OTHERS, updates, first=seeds)
     lower = []
     for seed in run.seeds[:OTHERS]:
@@ -75,13 +76,13 @@ def main(seeds: int = 100, updates: int = 100, out: Path = Path("runs/certificat
         found = issue_certificate(run.path, terms, seed=seed, from_policies=[others.path]).certificate
         assert found.conclusion.bound is not None
         lower.append(found.conclusion.bound)
-        print(f"C5, seed {seed}: at least {lower[-1]:.3f}, truly {truth[len(lower) - 1]:.3f}", flush=True)
-    # A predictor that says the same of every policy: what the assessment has to do better than.
+        print(f"new-policy, seed {seed}: at least {lower[-1]:.3f}, truly {truth[len(lower) - 1]:.3f}", flush=True)
+    # A constant prediction for every policy, as a baseline for the assessment.
     kept = found.evidence["bounds"]
     constant = bounds.conformal_bound(kept, np.zeros(len(kept)), ALPHA, found.protocol.value_error).margin
-    lines.append(_line(f"C5, from {OTHERS} other policies", 0, np.array(lower), truth[:OTHERS]))
+    lines.append(_line(f"new-policy, from {OTHERS} other policies", 0, np.array(lower), truth[:OTHERS]))
     lines.append(_line("the same, without an evaluator", 0, np.full(OTHERS, constant), truth[:OTHERS]))
-    kept_bounds = {"C5": lower, "C5 without an evaluator": constant}
+    kept_bounds = {"new-policy": lower, "new-policy without an evaluator": constant}
     write_bytes(RESULTS, (json.dumps(record | kept_bounds) + "\n").encode())
     text = f"{seeds} policies after {updates} updates, true J from {truth.min():.2f} to {truth.max():.2f}; at α = {ALPHA:g}.\n\n"
     fill_page(page, {"certificates": text + "\n".join(lines)})

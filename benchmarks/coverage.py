@@ -16,7 +16,7 @@ import numpy as np
 import tyro
 
 from benchmarks import tightness
-from evarl import bounds
+from evarl import bounds, stats
 from evarl.errors import InputError
 from evarl.report.markdown import fill_page
 
@@ -101,9 +101,9 @@ METHODS: dict[str, Callable[[Population, np.random.Generator, np.ndarray, np.nda
     "betting, any time": lambda p, rng, s, g: bounds.betting_lower_bound(g, 0, 1, ALPHA, sequential=True),
     "mixture, good V̂": lambda p, rng, s, g: _mixture(p.value, rng, s, g),
     "mixture, useless V̂": lambda p, rng, s, g: _mixture(lambda s: 1000 * s % 1, rng, s, g),
-    "Hoeffding": lambda p, rng, s, g: bounds.hoeffding_lower_bound(g, 0, 1, ALPHA),
-    "Bernstein": lambda p, rng, s, g: bounds.bernstein_lower_bound(g, 0, 1, ALPHA),
-    "Student t (invalid)": lambda p, rng, s, g: bounds.student_t_lower_estimate(g, ALPHA),
+    "Hoeffding": lambda p, rng, s, g: stats.hoeffding_lower_bound(g, 0, 1, ALPHA),
+    "Bernstein": lambda p, rng, s, g: stats.bernstein_lower_bound(g, 0, 1, ALPHA),
+    "Student t (invalid)": lambda p, rng, s, g: stats.t_lower_bound(g, ALPHA),
 }
 
 

@@ -68,7 +68,12 @@ THEN = {
 }
 """Commands that are run afterwards; each prints a JSON object."""
 
-CLAIMS = {"PAIRS": "pairs", "CLAIM-SINGLE": "C2", "CLAIM-MEAN-ERROR": "C3", "CLAIM-RMSE": "C4"}
+CLAIMS = {
+    "PAIRS": "pairs",
+    "CLAIM-SINGLE": "single-episode",
+    "CLAIM-MEAN-ERROR": "evaluator-overstatement",
+    "CLAIM-RMSE": "evaluator-error",
+}
 VOLATILE = {"seconds", "compile_seconds", "steps_per_second", "peak_memory_gib", "bytes", "time"}
 """Fields that are not results."""
 

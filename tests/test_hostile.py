@@ -118,7 +118,7 @@ def test_a_module_is_imported_when_the_user_allows_it_by_name(folder, imported, 
     assert call([*opening(run)["certify"], *allowed]) == 0
     assert imported()
     sys.modules.pop(CANARY)
-    (certificate,) = (path for path in Path(run, "certificates").glob("J-*.json"))
+    (certificate,) = (path for path in Path(run, "certificates").glob("mean-return-*.json"))
     said = refusal(capsys, "verify", str(certificate))
     assert f"--allow-module {CANARY}" in said
     assert refusal(capsys, *opening(run)["assess"], "--allow-module", f"{CANARY}.inner"), "by its whole name"
@@ -291,7 +291,7 @@ def test_a_name_that_steers_the_terminal_is_shown_by_its_escapes(folder, tmp_pat
     for command in (
         ["assess", run],
         ["ope", run, "--methods", "tis"],
-        ["certify", run, "--claim", "C2", "--alpha", "0.3"],
+        ["certify", run, "--claim", "single-episode", "--alpha", "0.3"],
     ):
         assert call(command) == 0
     out, err = capsys.readouterr()

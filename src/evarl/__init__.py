@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from evarl.agents.configuration import AgentConfig, PPOConfig
     from evarl.certificates.compare import compare_policies
     from evarl.certificates.issue import issue_certificate
-    from evarl.certificates.planning import Terms
+    from evarl.certificates.terms import Terms
     from evarl.certificates.verify import Reliance, verify_certificate
     from evarl.evaluation.assess import assess
     from evarl.evaluation.evaluate import evaluate
@@ -28,7 +28,7 @@ _HOMES = {
     "PPOConfig": "evarl.agents.configuration",
     "Reliance": "evarl.certificates.verify",
     "Run": "evarl.runs.run",
-    "Terms": "evarl.certificates.planning",
+    "Terms": "evarl.certificates.terms",
     "TrainConfig": "evarl.learning.configuration",
     "allow_modules": "evarl.storage.modules",
     "assess": "evarl.evaluation.assess",

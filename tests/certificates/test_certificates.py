@@ -16,10 +16,11 @@ from evarl import bounds
 from evarl.certificates import ledger
 from evarl.certificates.certificate import Certificate
 from evarl.certificates.certificate import load as load_with_signature
-from evarl.certificates.evidence import PolicyTest, gather
+from evarl.certificates.certified_policy import open_policy
+from evarl.certificates.claims import gather
+from evarl.certificates.evidence import PolicyTest
 from evarl.certificates.issue import issue_certificate
 from evarl.certificates.planning import make_protocol
-from evarl.certificates.subject import open_subject
 from evarl.cli.main import call
 from evarl.errors import InputError
 from evarl.learning.configuration import with_settings
@@ -73,13 +74,13 @@ def test_j_is_bounded_from_returns_alone_where_there_is_one_start_state(run, cap
 
 
 def test_other_claims_are_those_of_the_library(run, capsys):
-    episode = certified(capsys, str(run), "--claim", "C2", "--rollouts", "200", "--alpha", "0.1")
+    episode = certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "200", "--alpha", "0.1")
     kept = load(Path(episode["certificate"])).evidence
     assert episode["bound"] == bounds.order_bound(kept["returns"], kept["values"], 0.1, 0.1).margin
-    shortfall = certified(capsys, str(run), "--claim", "C3", "--rollouts", "200", "--epsilon", "2")
+    shortfall = certified(capsys, str(run), "--claim", "evaluator-overstatement", "--rollouts", "200", "--epsilon", "2")
     kept, protocol = (one := load(Path(shortfall["certificate"]))).evidence, one.protocol
     assert shortfall["bound"] == bounds.risk_control(kept["returns"], kept["values"], *protocol.range, 2.0).margin
-    error = certified(capsys, str(run), "--claim", "C4", "--rollouts", "200", "--epsilon", "0.001")
+    error = certified(capsys, str(run), "--claim", "evaluator-error", "--rollouts", "200", "--epsilon", "0.001")
     kept = load(Path(error["certificate"])).evidence
     assert error["outcome"] == "not certified"
     assert error["bound"] == bounds.rmse_upper_bound(kept["returns"], kept["others"], kept["values"], *protocol.range)
@@ -100,7 +101,7 @@ def test_a_new_policy_is_bounded_without_deploying_it(run, capsys):
     assert found["rollouts"] == 0
     assert call(["verify", found["certificate"], "--from-policies", str(run)]) == 0
     assert call(["verify", found["certificate"]]) == 2
-    assert "C5 is verified with the runs of its calibration policies" in capsys.readouterr().err
+    assert "new-policy is verified with the runs of its calibration policies" in capsys.readouterr().err
 
 
 def test_a_sequential_test_takes_no_more_rollouts_than_it_needs(run, capsys):
@@ -124,20 +125,20 @@ def test_the_same_terms_give_the_same_certificate_and_a_killed_test_goes_on(run)
     again = issue_certificate(run, terms, again=True)
     assert again.path.read_bytes() == kept
     assert again.origin == "issued before"
-    with pytest.raises(InputError, match="its result stands"):
+    with pytest.raises(InputError, match="and the result is "):
         issue_certificate(run, evarl.Terms(rollouts=101))
     first.path.unlink()  # as if it had been killed while it rolled out
-    with pytest.raises(InputError, match="was not finished; the same command as then finishes it"):
+    with pytest.raises(InputError, match="was not finished; the same command as then continues it"):
         issue_certificate(run, evarl.Terms(rollouts=101))
     assert issue_certificate(run, terms).certificate.evidence == first.certificate.evidence
 
 
 def test_rollouts_depend_on_everything_that_is_fixed(run):
-    subject = open_subject(run, 0)
-    protocol = make_protocol(subject, evarl.Terms(rollouts=8))
+    policy = open_policy(run, 0)
+    protocol = make_protocol(policy, evarl.Terms(rollouts=8))
 
     def returns(protocol):
-        return gather(PolicyTest(protocol, subject, protocol.key()), print)["returns"]
+        return gather(PolicyTest(protocol, policy, protocol.key()), print)["returns"]
 
     assert returns(protocol) == returns(protocol)
     others = (
@@ -169,7 +170,7 @@ def test_candidates_are_tested_in_the_order_of_their_predictions_until_one_fails
     "name", ["config.json", "assessment.safetensors", "policy/seed-0.safetensors", "evaluator/seed-0.safetensors"]
 )
 def test_a_changed_byte_is_reported_by_name(run, capsys, name):
-    found = certified(capsys, str(run), "--claim", "C2", "--rollouts", "59")
+    found = certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "59")
     data = bytearray((run / name).read_bytes())
     data[len(data) // 2] ^= 1
     (run / name).write_bytes(data)
@@ -184,65 +185,68 @@ def test_a_changed_byte_is_reported_by_name(run, capsys, name):
 REFUSALS = {
     "unknown range": (
         ["--range", "0", "0"],
-        "range: [0, 0] is not allowed; want finite numbers, the lower one first",
+        "range: [0, 0] is not allowed; must be two finite numbers, the lower one first",
     ),
     "outside the range": (
         ["--range", "-1", "1", "--rollouts", "50"],
-        "range: [-1, 1] leaves out returns that navigation can have, which are from -50.275 to 1.0005; leave --range out",
+        "range: [-1, 1] does not contain all possible returns of navigation, which are from -50.275 to 1.0005; leave --range out",
     ),
-    "too few for C2": (
-        ["--claim", "C2", "--rollouts", "58"],
-        "returns: there are 58; want at least 59 for alpha 0.05 and delta 0.05",
+    "too few for single-episode": (
+        ["--claim", "single-episode", "--rollouts", "58"],
+        "returns: there are 58; must be at least 59 for alpha 0.05 and delta 0.05",
     ),
-    "too few for J": (
+    "too few for mean-return": (
         ["--threshold", "0.9", "--rollouts", "5"],
-        r"rollouts: 5 cannot show J ≥ 0.9 at level 0.05 even if each returned the most that is possible; want at least \d+",
+        r"rollouts: 5 cannot show J ≥ 0.9 at level 0.05 even if each had the greatest possible return; must be at least \d+",
     ),
     "too few policies": (
         ["--from-policies", "{run}"],
-        "from-policies: there are 7 other policies; want at least 24 for alpha 0.05, of which 0.01 goes to the lower bounds that "
-        "stand for their true J",
+        "from-policies: there are 7 other policies; must be at least 24 for alpha 0.05, of which 0.01 goes to the lower "
+        "bounds that are used for their true J",
     ),
-    "no rollouts": (["--rollouts", "0"], "rollouts: 0 is not allowed; want 1 to 1,000,000, since each is kept"),
+    "no rollouts": (["--rollouts", "0"], "rollouts: 0 is not allowed; must be 1 to 1,000,000, since each is kept"),
     "absurd rollouts": (
         ["--rollouts", str(10**15)],
-        f"rollouts: {10**15} is not allowed; want 1 to 1,000,000, since each is kept",
+        f"rollouts: {10**15} is not allowed; must be 1 to 1,000,000, since each is kept",
     ),
     "checkpoints": (
         ["--from-policies", "{run}/checkpoints"],
-        "from-policies: {run}/checkpoints is a file of one run; checkpoints of one run are not independent policies, want "
+        "from-policies: {run}/checkpoints is a file of one run, and checkpoints of one run are not independent policies; must be "
         "directories of finished runs",
     ),
     "the same policies twice": (
         ["--from-policies", "{run}", "{run}", "--alpha", "0.2"],
-        "from-policies: {run} seed 1 is the same policy as {run} seed 1, by equal configuration and seed; C5 wants policies that "
-        "were trained independently, each once",
+        "from-policies: {run} seed 1 is the same policy as {run} seed 1, by equal configuration and seed; new-policy requires "
+        "policies that were trained independently, each once",
     ),
     "no policies": (
-        ["--claim", "C5"],
-        "from-policies: is missing; C5 wants runs whose policies it can learn from",
+        ["--claim", "new-policy"],
+        "from-policies: is missing; new-policy requires runs of other policies that were trained in the same way",
     ),
     "no threshold": (
         ["--sequential"],
-        "threshold: is missing; a sequential test wants to know what is to be shown",
+        "threshold: is missing; a sequential test requires one",
     ),
     "outside threshold": (
         ["--threshold", "3"],
-        "threshold: 3 is not allowed; want a number between -50.275 and 1.0005, the least and the greatest return that are "
-        "possible",
+        "threshold: 3 is not allowed; must be a number between -50.275 and 1.0005, the least and the greatest possible "
+        "return",
     ),
     "no epsilon": (
-        ["--claim", "C3"],
-        "epsilon: is missing; C3 wants to know how much may be overstated on average",
+        ["--claim", "evaluator-overstatement"],
+        "epsilon: is missing; evaluator-overstatement requires the overstatement that is allowed on average",
     ),
-    "no use": (["--epsilon", "1"], "epsilon: 1.0 does not go with claim J; only C3 and C4 have one"),
-    "level": (["--alpha", "1"], "alpha: 1.0 is not allowed; want a number from 1e-09 to 0.5"),
-    "no error at all": (["--alpha", "1e-17"], "alpha: 1e-17 is not allowed; want a number from 1e-09 to 0.5"),
+    "no use": (
+        ["--epsilon", "1"],
+        "epsilon: 1.0 is not allowed for the claim mean-return; only for evaluator-overstatement and evaluator-error",
+    ),
+    "level": (["--alpha", "1"], "alpha: 1.0 is not allowed; must be a number from 1e-09 to 0.5"),
+    "no error at all": (["--alpha", "1e-17"], "alpha: 1e-17 is not allowed; must be a number from 1e-09 to 0.5"),
     "second level": (
-        ["--claim", "C2", "--delta", "0.9"],
-        "delta: 0.9 is not allowed; want a number from 1e-09 to 0.5",
+        ["--claim", "single-episode", "--delta", "0.9"],
+        "delta: 0.9 is not allowed; must be a number from 1e-09 to 0.5",
     ),
-    "nonce": (["--nonce", "two\nlines"], "nonce: is not allowed; want at most 200 printable characters on one line"),
+    "nonce": (["--nonce", "two\nlines"], "nonce: is not allowed; must be at most 200 printable characters on one line"),
 }
 
 
@@ -262,11 +266,13 @@ def test_a_world_that_does_not_know_its_range_wants_one(run, capsys, monkeypatch
     monkeypatch.setattr("evarl.worlds.navigation.Navigation.return_range", lambda self: None)
     assert call(["certify", str(run)]) == 2
     assert capsys.readouterr().err == (
-        "evarl: range: navigation does not know what returns are possible; give --range LO HI from the rules of the task, never "
-        "from returns that were seen: a range that is read off the data promises nothing\n"
+        "evarl: range: navigation does not know its possible returns; give --range LO HI from the rules of the task, never from "
+        "observed returns, for which no bound would be valid\n"
     )
     assert call(["certify", str(run), "--range", "-1", "1", "--rollouts", "50"]) == 2
-    said = r"returns: -[\d.]+ is outside the range \[-1, 1\]; want a range that holds for every possible rollout, fixed before"
+    said = (
+        r"returns: -[\d.]+ is outside the range \[-1, 1\]; the range must contain every possible rollout and be fixed"
+    )
     assert re.search(said, capsys.readouterr().err)
     assert certified(capsys, str(run), "--range", "-51", "1", "--rollouts", "50", "--again")["outcome"] == "bounded"
 
@@ -275,8 +281,8 @@ def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
     first = certified(capsys, str(run), "--rollouts", "50")
     assert call(["certify", str(run), "--rollouts", "60"]) == 2
     assert re.search(
-        r"J has been tested for this policy before, at level 0.05, and its result stands \(.*J-seed-0-.*\.json\). With --again "
-        r"there are new rollouts, and the levels of all tests add up, to a confidence of at most 0.9",
+        r"mean-return has been tested for this policy before, at level 0.05, and the result is .*mean-return-seed-0-.*\.json. "
+        r"With --again it is tested with new rollouts, and the levels of all tests add up, to a confidence of at most 0.9",
         capsys.readouterr().err,
     )
     second = certified(capsys, str(run), "--rollouts", "60", "--again")
@@ -290,8 +296,8 @@ def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
     assert "at confidence 90 %" in captured.out
     assert "was tested" not in captured.err, "the earlier test is counted already"
     assert call(["verify", first["certificate"]]) == 0
-    assert "later tests of J for this policy: 1; " in capsys.readouterr().err
-    certified(capsys, str(run), "--claim", "C2", "--rollouts", "59")  # another claim is another matter
+    assert "later tests of mean-return for this policy: 1; " in capsys.readouterr().err
+    certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "59")  # another claim is another matter
 
 
 def test_what_changes_while_it_is_tested_is_not_certified(run, monkeypatch):
@@ -322,8 +328,8 @@ def test_a_run_without_an_evaluator_has_only_j(tmp_path, capsys):
     small = {"updates": 2, "environments": 2, "steps": 8}
     run = evarl.train("navigation", out=tmp_path / "run", quiet=True, **small)
     assert certified(capsys, str(run.path), "--rollouts", "20")["rollouts"] == 20
-    assert call(["certify", str(run.path), "--claim", "C2"]) == 2
-    assert "claim: C2 is about an evaluator, and" in capsys.readouterr().err
+    assert call(["certify", str(run.path), "--claim", "single-episode"]) == 2
+    assert "claim: single-episode is about an evaluator, and" in capsys.readouterr().err
 
 
 def test_the_protocol_is_on_disk_before_the_first_rollout(run, monkeypatch):
@@ -346,7 +352,7 @@ def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_pat
     config = with_settings(config, {"evaluator.network.width": 8, "evaluator.network.layers": 1, "evaluator.warmup": 1})
     run = evarl.train(config, out=tmp_path / "run", quiet=True)
     assert call(["certify", str(run.path)]) == 2
-    assert "range: gymnasium/CartPole-v1 does not know what returns are possible" in capsys.readouterr().err
+    assert "range: gymnasium/CartPole-v1 does not know its possible returns" in capsys.readouterr().err
     found = certified(capsys, str(run.path), "--range", "0", "100", "--rollouts", "16")
     evidence = {name: np.asarray(column) for name, column in load(Path(found["certificate"])).evidence.items()}
     assert set(evidence) == {"returns", "values", "fresh"}
@@ -356,13 +362,13 @@ def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_pat
     assert 0 <= found["bound"] < evidence["returns"].mean() <= 20
     assert call(["verify", found["certificate"]]) == 0
     capsys.readouterr()
-    assert call(["certify", str(run.path), "--claim", "C4", "--range", "0", "20"]) == 2
-    assert "C4 wants two independent rollouts from one state" in capsys.readouterr().err
+    assert call(["certify", str(run.path), "--claim", "evaluator-error", "--range", "0", "20"]) == 2
+    assert "evaluator-error requires two independent rollouts from one state" in capsys.readouterr().err
 
 
 def test_an_evaluator_that_was_never_fitted_is_certified_for_nothing(tmp_path, capsys):
     run = train_tiny(tmp_path / "run", updates=2, seeds=1).path
-    for claim in ("C2", "C4"):
+    for claim in ("single-episode", "evaluator-error"):
         assert call(["certify", str(run), "--claim", claim, "--rollouts", "60"]) == 2
         assert "the evaluator of seed 0 was not fitted" in capsys.readouterr().err
     assert not (run / "certificates").exists(), "a test that cannot be made is not registered"
@@ -392,7 +398,7 @@ def test_a_ledger_that_was_deleted_beside_certificates_is_missed(run, capsys):
     issue_certificate(run, evarl.Terms(rollouts=20))
     (run / "certificates" / "ledger.json").unlink()
     assert call(["certify", str(run), "--rollouts", "21"]) == 2
-    assert "ledger.json: is missing, though there is J-seed-0-" in capsys.readouterr().err
+    assert "ledger.json: is missing, although there is mean-return-seed-0-" in capsys.readouterr().err
 
 
 def test_a_test_that_takes_hours_is_refused(tmp_path, capsys):
@@ -403,10 +409,10 @@ def test_a_test_that_takes_hours_is_refused(tmp_path, capsys):
 
 def test_fresh_rollouts_test_the_same_predictions(run):
     """V̂ follows from one assessment, which is the protocol's own whatever key the rollouts have."""
-    subject = open_subject(run, 0)
-    protocol = make_protocol(subject, evarl.Terms(claim="C2", rollouts=60))
+    policy = open_policy(run, 0)
+    protocol = make_protocol(policy, evarl.Terms(claim="single-episode", rollouts=60))
     first, fresh = (
-        gather(PolicyTest(protocol, subject, key), print) for key in (protocol.key(), np.array([7, 7], np.uint32))
+        gather(PolicyTest(protocol, policy, key), print) for key in (protocol.key(), np.array([7, 7], np.uint32))
     )
     assert first["returns"] != fresh["returns"]
     assert first["values"] == fresh["values"], "there is one start state"

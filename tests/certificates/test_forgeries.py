@@ -16,7 +16,7 @@ import pytest
 import evarl
 from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Attempt, Certificate, load, save
-from evarl.certificates.conclusions import conclude
+from evarl.certificates.claims import conclude
 from evarl.certificates.issue import Issued, issue_certificate
 from evarl.certificates.page import page
 from evarl.certificates.protocol import Protocol
@@ -39,7 +39,7 @@ def issued(trained) -> Issued:
 
 @pytest.fixture(scope="module")
 def episode(trained, issued) -> Issued:
-    return issue_certificate(trained, evarl.Terms(claim="C2", rollouts=60))
+    return issue_certificate(trained, evarl.Terms(claim="single-episode", rollouts=60))
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_genuine_certificate_is_verified_by_the_same_rollouts_and_by_fresh_one
     path = run / "certificates" / issued.path.name
     assert call(["verify", str(path)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("verified (the same rollouts were made again, to the last bit, and then fresh ones)")
+    assert out.startswith("verified (the same rollouts were repeated, to the last bit, and fresh ones were made)")
 
 
 def test_a_forger_who_changes_nothing_is_verified(run, issued):
@@ -98,13 +98,13 @@ PROTOCOLS = {
     "a range read off the data": ({"low": -20.0, "high": 0.0}, "protocol, low"),
     "a wide range, the world's by name": ({"low": -1e300, "high": 1e300}, "protocol, high"),
     "another world": ({"world": "navigation/open-field"}, "protocol, world"),
-    "no files": ({"files": {}}, "is not bound by the certificate"),
+    "no files": ({"files": {}}, "is not part of the certificate"),
     "another horizon": ({"horizon": 5}, "protocol, horizon"),
     "one rollout at a time": ({"batch": 1}, "protocol, batch"),
     "few fresh states": ({"fresh": 1}, "protocol, fresh"),
     "no level": ({"alpha": 0.9}, "alpha: 0.9 is not allowed"),
     "another seed": ({"seed": 1}, "protocol, files"),
-    "a file elsewhere": ({"files": {"../other/config.json": "0" * 64}}, "is no file that a certificate binds"),
+    "a file elsewhere": ({"files": {"../other/config.json": "0" * 64}}, "is not a file that a certificate refers to"),
 }
 
 
@@ -125,15 +125,17 @@ def test_a_protocol_that_the_run_does_not_lead_to_is_refused(run, issued, capsys
 def test_invented_returns_are_refused_whatever_the_range(run, issued, episode, capsys):
     better = tuple(one + 0.01 for one in issued.certificate.evidence["returns"])
     path = forge(run, issued.certificate, evidence={"returns": better})
-    assert_refused(path, capsys, "returns: come out otherwise now: they differ by up to 0.01")
+    assert_refused(path, capsys, "returns: are different when repeated, by up to 0.01")
     # The single-episode claim has no range. One of ±1e300 once made the tolerance infinite.
     high = tuple(one + 1000 for one in episode.certificate.evidence["returns"])
     evidence = dict(episode.certificate.evidence, returns=high)
     wide = changed(episode.certificate.protocol, low=-1e300, high=1e300, range_from="user")
     assert_refused(
-        forge(run, episode.certificate, protocol=wide, evidence=evidence), capsys, "does not go with claim C2"
+        forge(run, episode.certificate, protocol=wide, evidence=evidence),
+        capsys,
+        "is not allowed for the claim single-episode",
     )
-    assert_refused(forge(run, episode.certificate, evidence=evidence), capsys, "returns: come out otherwise now")
+    assert_refused(forge(run, episode.certificate, evidence=evidence), capsys, "returns: are different when repeated")
 
 
 def test_a_small_delta_does_not_make_up_for_a_large_alpha(run, episode, capsys):
@@ -151,7 +153,7 @@ def test_invented_returns_are_refused_on_another_platform_too(run, issued, capsy
     invented = tuple(np.linspace(-1.0, 1.0, 60).tolist())
     path = forge(run, issued.certificate, platform=elsewhere, evidence={"returns": invented})
     out = assert_refused(path, capsys, "returns: are not distributed like fresh ones")
-    assert "come out otherwise" not in out
+    assert "are different when repeated" not in out
 
 
 def test_the_conclusion_must_follow_from_the_evidence(run, issued, capsys):
@@ -186,24 +188,25 @@ def test_a_level_that_would_raise_the_confidence_is_not_taken_from_the_ledger(ru
     entries = ledger.read(run)
     ledger._append(run, entries, "comparison", comparison, error=level, candidates=("ab" * 32,))
     path = run / "certificates" / issued.path.name
-    assert "has a level outside of what is allowed" in assert_refused(path, capsys, "ledger.json")
+    assert "has a level that is not allowed" in assert_refused(path, capsys, "ledger.json")
 
 
 @pytest.mark.parametrize("damage", ["garbage", "deleted", "reordered", "shortened", "edited"])
 def test_the_ledger_shows_deletions_and_reordering(run, issued, capsys, damage):
     file, path = run / "certificates" / "ledger.json", run / "certificates" / issued.path.name
-    entries = json.loads(file.read_text())
+    kept = json.loads(file.read_text())
+    entries = kept["entries"]
     if damage == "garbage":
         file.write_text("no longer a ledger")
     elif damage == "deleted":
         file.unlink()
     elif damage == "reordered":
-        file.write_text(json.dumps([entries[1], entries[0], *entries[2:]]))
+        file.write_text(json.dumps(kept | {"entries": [entries[1], entries[0], *entries[2:]]}))
     elif damage == "shortened":
-        file.write_text(json.dumps(entries[:1]))
+        file.write_text(json.dumps(kept | {"entries": entries[:1]}))
     else:
         entries[0]["protocol"]["alpha"] = 0.01
-        file.write_text(json.dumps(entries))
+        file.write_text(json.dumps(kept))
     assert_refused(path, capsys, "ledger.json")
     if damage != "deleted" and damage != "shortened":
         assert call(["certify", str(run), "--seed", "1", "--rollouts", "20"]) == 2
@@ -237,7 +240,7 @@ def test_an_evaluator_that_predicts_nan_certifies_nothing_and_verifies_nothing(r
         return learnt.replace(state=learnt.state.replace(parameters=nothing))
 
     odd = with_evaluators(evarl.Run.load(run), tmp_path / "odd", spoilt)
-    assert call(["certify", str(odd.path), "--claim", "C2", "--rollouts", "60", "--again"]) == 2
+    assert call(["certify", str(odd.path), "--claim", "single-episode", "--rollouts", "60", "--again"]) == 2
     assert "finite" in capsys.readouterr().err
     files = dict(episode.certificate.protocol.files)
     files["evaluator/seed-0.safetensors"] = hashes.of_file(odd.path / "evaluator/seed-0.safetensors")
@@ -250,9 +253,9 @@ def test_certify_asked_again_verifies_what_it_finds(run, issued, capsys):
     better = tuple(one + 0.5 for one in issued.certificate.evidence["returns"])
     path = forge(run, issued.certificate, evidence={"returns": better})
     assert call(["certify", str(run), "--rollouts", "60"]) == 2
-    assert f"{path}: is not handed on; returns: come out otherwise now" in capsys.readouterr().err
+    assert f"{path}: is not returned; returns: are different when repeated" in capsys.readouterr().err
     assert call(["certify", str(run), "--threshold", "-49"]) == 2, "nor is a threshold answered from it"
-    assert "is not handed on" in capsys.readouterr().err
+    assert "is not returned" in capsys.readouterr().err
 
 
 def test_certify_hands_on_and_signs_nothing_from_another_platform(run, issued, tmp_path, capsys):
@@ -265,8 +268,7 @@ def test_certify_hands_on_and_signs_nothing_from_another_platform(run, issued, t
     for more in ([], ["--sign", str(tmp_path / "key")]):
         assert call(["certify", str(run), "--rollouts", "60", *more]) == 2
         assert (
-            f"{path}: is not handed on; platform: its rollouts cannot be compared here (cores"
-            in capsys.readouterr().err
+            f"{path}: is not returned; platform: its rollouts cannot be compared here (cores" in capsys.readouterr().err
         )
     assert load(path)[1] is None
     assert call(["certify", str(run), "--threshold", "-49"]) == 2
@@ -277,8 +279,8 @@ ODD = {
     "no evidence": {"evidence": {}},
     "empty evidence": {"evidence": {"returns": ()}},
     "huge evidence": {"evidence": {"returns": (1.7e308, -1.7e308) * 30}},
-    "another claim": {"protocol": {"claim": "C4"}},
-    "the claim of new policies": {"protocol": {"claim": "C5"}},
+    "another claim": {"protocol": {"claim": "evaluator-error"}},
+    "the claim of new policies": {"protocol": {"claim": "new-policy"}},
     "no level": {"protocol": {"alpha": 0}},
     "a negative level": {"protocol": {"alpha": -1e308}},
     "a range turned round": {"protocol": {"low": 1e308, "high": -1e308}},
@@ -334,6 +336,21 @@ def test_a_changed_certificate_is_caught(run, issued):
     save(path, dataclasses.replace(certificate, protocol=other))
     with pytest.raises(FileError, match="protocol has been changed since it was fixed"):
         evarl.verify_certificate(path)
-    path.write_text(whole.replace("evarl certificate 2", "evarl certificate 1"))
-    with pytest.raises(FileError, match="its format is 'evarl certificate 1', want 'evarl certificate 2'"):
-        evarl.verify_certificate(path)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_other_formats_are_refused_by_the_version_that_wrote_them(run, issued, capsys, number):
+    path, file = run / "certificates" / issued.path.name, run / "certificates" / "ledger.json"
+    certificate, entries = path.read_text(), file.read_text()
+    path.write_text(certificate.replace("evarl certificate 3", f"evarl certificate {number}"))
+    assert call(["verify", str(path)]) == 2
+    written = f"format {number}, written by evarl {issued.certificate.code.versions['evarl']}; this version reads format 3 only"
+    assert capsys.readouterr().err == f"evarl: {path}: is a certificate of {written}\n"
+    path.write_text(certificate)
+    file.write_text(entries.replace("evarl ledger 3", f"evarl ledger {number}"))
+    assert f"ledger.json: is a ledger of {written}" in assert_refused(path, capsys, "ledger.json")
+    file.write_text(json.dumps(json.loads(entries)["entries"]))
+    assert "is a ledger of format 2 or 1, written by evarl 0.1.0" in assert_refused(path, capsys, "ledger.json")
+    path.write_text(json.dumps({"format": "evarl certificate 2", "code": {"versions": {"evarl": "0\n1"}}}))
+    assert call(["verify", str(path)]) == 2
+    assert "format 2, written by an unknown version" in capsys.readouterr().err

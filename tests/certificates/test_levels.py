@@ -14,20 +14,34 @@ import pytest
 import evarl
 from evarl.certificates import ledger
 from evarl.certificates.certificate import load
-from evarl.certificates.conclusions import conclude, decide
-from evarl.certificates.evidence import PolicyTest, gather
+from evarl.certificates.certified_policy import open_policy
+from evarl.certificates.claims import conclude, gather
+from evarl.certificates.conclusions import decide
+from evarl.certificates.evidence import PolicyTest
 from evarl.certificates.issue import issue_certificate
-from evarl.certificates.planning import Terms, make_protocol
+from evarl.certificates.planning import make_protocol
 from evarl.certificates.platform import platform_here
 from evarl.certificates.protocol import Calibration, Protocol
-from evarl.certificates.subject import open_subject
+from evarl.certificates.terms import Terms
 from evarl.cli.main import call
 from evarl.errors import InputError
 from tests.evaluation.tiny import train_tiny
 
 KEY = np.array([1, 2], np.uint32)
 BASE = Protocol(
-    "J", "navigation", 50, 0.99, 0, {}, 0.2, 40, threshold=0.5, low=0.0, high=1.0, range_from="world", sequential=True
+    "mean-return",
+    "navigation",
+    50,
+    0.99,
+    0,
+    {},
+    0.2,
+    40,
+    threshold=0.5,
+    low=0.0,
+    high=1.0,
+    range_from="world",
+    sequential=True,
 )
 
 
@@ -74,7 +88,7 @@ def test_a_policy_that_falls_short_is_refuted_in_so_many_words(run, capsys):
         "is below -1."
     )
     (page,) = (run / "certificates").glob("*.html")
-    assert "What was asked for is false" in page.read_text()
+    assert "The threshold is not reached" in page.read_text()
 
 
 def test_two_valued_returns_have_the_exact_bound():
@@ -102,11 +116,11 @@ def test_a_threshold_that_a_bound_answers_is_answered_from_it(run, capsys):
 
 def grind(run: Path, count: int, **terms) -> Terms:
     """Terms whose random numbers an issuer likes best, found without leaving a trace in the ledger."""
-    subject, means = open_subject(run, 0), {}
+    policy, means = open_policy(run, 0), {}
     for number in range(count):
         tried = Terms(nonce=f"try {number}", **terms)
-        protocol = make_protocol(subject, tried)
-        means[tried] = np.mean(gather(PolicyTest(protocol, subject, protocol.key()), lambda line: None)["returns"])
+        protocol = make_protocol(policy, tried)
+        means[tried] = np.mean(gather(PolicyTest(protocol, policy, protocol.key()), lambda line: None)["returns"])
     return max(means, key=means.__getitem__)
 
 
@@ -129,9 +143,9 @@ def test_lucky_random_numbers_help_nobody_whose_verifier_makes_fresh_rollouts(ru
 
 
 def test_a_threshold_reached_by_luck_is_not_confirmed(run, capsys):
-    subject = open_subject(run, 0)
-    protocol = make_protocol(subject, Terms(rollouts=30))
-    usual = conclude(protocol, gather(PolicyTest(protocol, subject, KEY), lambda line: None)).bound
+    policy = open_policy(run, 0)
+    protocol = make_protocol(policy, Terms(rollouts=30))
+    usual = conclude(protocol, gather(PolicyTest(protocol, policy, KEY), lambda line: None)).bound
     lucky = grind(run, 30, rollouts=30, threshold=usual + 1e-6, alpha=0.05)
     issued = issue_certificate(run, lucky)
     assert issued.outcome == "certified"
@@ -140,7 +154,7 @@ def test_a_threshold_reached_by_luck_is_not_confirmed(run, capsys):
         for key in (np.array([0, number], np.uint32) for number in range(50))
         if conclude(
             issued.certificate.protocol,
-            gather(PolicyTest(issued.certificate.protocol, subject, key), lambda line: None),
+            gather(PolicyTest(issued.certificate.protocol, policy, key), lambda line: None),
         ).outcome
         != "certified"
     )
@@ -244,7 +258,7 @@ def test_a_bound_above_all_possible_returns_is_refused():
     """Predictions that are not like those of the calibration policies, as of evaluators that were made by hand."""
     others = tuple(Calibration(seed, {}) for seed in range(1, 25))
     protocol = dataclasses.replace(
-        BASE, claim="C5", sequential=False, threshold=None, alpha=0.05, value_error=0.01, calibration=others
+        BASE, claim="new-policy", sequential=False, threshold=None, alpha=0.05, value_error=0.01, calibration=others
     )
     evidence = {"bounds": [0.5] * 24, "predictions": [0.1] * 24, "prediction": [0.9]}
     with pytest.raises(InputError, match="this evaluator is not like those of the calibration policies"):

@@ -66,4 +66,4 @@ def test_what_is_no_key_is_refused_before_anything_is_rolled_out(run, keys, tmp_
     assert capsys.readouterr().err.count("\n") == 1
     assert entries == ((run / "certificates").exists() and (run / "certificates/ledger.json").read_bytes())
     assert call(["certify", str(run), "--rollouts", "21", "--again", "--sign", str(keys[1])]) == 2
-    assert "holds no private key" in capsys.readouterr().err
+    assert "is not a private key" in capsys.readouterr().err

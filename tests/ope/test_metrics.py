@@ -154,12 +154,12 @@ def test_errors_by_hand():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: policy_metrics([], []), "estimated: has length 0; want at least 1 policies"),
-        (lambda: spearman([1.0, 2.0], [1.0]), "true: has length 1; want 2, the same policies as estimated"),
-        (lambda: kendall([1.0, np.nan], [1.0, 2.0]), "estimated: is nan at [1]; want finite numbers only"),
+        (lambda: policy_metrics([], []), "estimated: has length 0; must be at least 1 policies"),
+        (lambda: spearman([1.0, 2.0], [1.0]), "true: has length 1; must be 2, the same policies as estimated"),
+        (lambda: kendall([1.0, np.nan], [1.0, 2.0]), "estimated: is nan at [1]; must be finite"),
         (
             lambda: mean_absolute_error(1.0, 2.0),
-            "estimated: has shape (); want [policies], one number for each of them",
+            "estimated: has shape (); must be [policies], one number for each",
         ),
         (lambda: regret_at_k([1.0, 2.0], [1.0, 2.0], k=3), "k: 3 is not allowed; want 1 to 2, the number of policies"),
         (lambda: regret_at_k([1.0, 2.0], [1.0, 2.0], k=0), "k: 0 is not allowed; want 1 to 2, the number of policies"),

@@ -13,7 +13,7 @@ from evarl.stats import standard_error as error_of_mean
 
 
 def test_nothing_of_jax_is_needed():
-    code = "import sys, evarl.stats; assert not {'jax', 'jaxtyping', 'flax'} & set(sys.modules)"
+    code = "import sys, evarl.bounds, evarl.stats; assert not {'jax', 'flax'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -47,7 +47,7 @@ def test_standard_error_and_students_interval_by_hand():
     found = t_interval(scores)
     half = 2.7764451051977987 * np.sqrt(2 / 5)
     assert (found.estimate, found.low, found.high) == pytest.approx((4.0, 4.0 - half, 4.0 + half))
-    assert t_interval([3.0, 3.0], 0.9) == Interval(3.0, 3.0, 3.0, 0.9)
+    assert t_interval([3.0, 3.0], 0.9) == Interval(3.0, 3.0, 3.0, 0.9, "t")
 
 
 def test_students_interval_covers_normal_scores_as_it_says():
@@ -59,56 +59,59 @@ def test_students_interval_covers_normal_scores_as_it_says():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: iqm([]), "scores: has shape (0,); want at least 1 score"),
-        (lambda: iqm([1.0, np.nan]), "scores: is nan at [1]; want finite numbers only"),
-        (lambda: iqm([[1.0], [2.0, 3.0]]), "scores: is not an array of numbers; want numbers, and rows of one length"),
-        (lambda: error_of_mean([1.0]), "scores: has length 1; want at least 2 runs"),
-        (lambda: t_interval([[1.0, 2.0]]), "scores: has shape (1, 2); want [runs], one number for each of them"),
+        (lambda: iqm([]), "scores: has shape (0,); must have at least 1 score"),
+        (lambda: iqm([1.0, np.nan]), "scores: is nan at [1]; must be finite"),
+        (
+            lambda: iqm([[1.0], [2.0, 3.0]]),
+            "scores: is not an array of numbers; must be numbers in rows of equal length",
+        ),
+        (lambda: error_of_mean([1.0]), "scores: has length 1; must be at least 2 runs"),
+        (lambda: t_interval([[1.0, 2.0]]), "scores: has shape (1, 2); must be [runs], one number for each"),
         (
             lambda: t_interval([1.0, 2.0], confidence=95),
-            "confidence: 95 is not allowed; want a number between 0 and 1, such as 0.95",
+            "confidence: 95 is not allowed; must be a number between 0 and 1, such as 0.95",
         ),
         (
             lambda: bootstrap_interval([1.0, 2.0], np.mean, confidence=1.0),
-            "confidence: 1.0 is not allowed; want a number between 0 and 1, such as 0.95",
+            "confidence: 1.0 is not allowed; must be a number between 0 and 1, such as 0.95",
         ),
         (
             lambda: bootstrap_interval([], np.mean),
-            "scores: has shape (0,); want at least 2 runs of at least 1 task",
+            "scores: has shape (0,); must have at least 2 runs of at least 1 task",
         ),
         (
             lambda: bootstrap_interval([[1.0, 2.0, 3.0]], np.mean),
-            "scores: has shape (1, 3); want at least 2 runs of at least 1 task",
+            "scores: has shape (1, 3); must have at least 2 runs of at least 1 task",
         ),
         (
             lambda: bootstrap_interval(np.zeros((2, 2, 2)), np.mean),
-            "scores: has shape (2, 2, 2); want [runs], [runs, tasks] or a mapping from task to [runs]",
+            "scores: has shape (2, 2, 2); must be [runs], [runs, tasks] or a mapping from task to [runs]",
         ),
         (
             lambda: bootstrap_interval(np.array([[1.0, 2.0], [3.0, np.inf]]), np.mean),
-            "scores: is inf at [1, 1]; want finite numbers only",
+            "scores: is inf at [1, 1]; must be finite",
         ),
-        (lambda: bootstrap_interval({}, np.mean), "scores: has no tasks; want at least 1"),
-        (lambda: bootstrap_interval({"a": [1.0]}, np.mean), "scores['a']: has length 1; want at least 2 runs"),
+        (lambda: bootstrap_interval({}, np.mean), "scores: has no tasks; must have at least 1"),
+        (lambda: bootstrap_interval({"a": [1.0]}, np.mean), "scores['a']: has length 1; must be at least 2 runs"),
         (
             lambda: bootstrap_interval([1.0, 2.0], np.mean, resamples=0),
             "resamples: 0 is not allowed; must be at least 1",
         ),
-        (lambda: bootstrap_interval([1.0, 2.0], np.mean, seed=-1), "seed: -1 is not allowed; want at least 0"),
+        (lambda: bootstrap_interval([1.0, 2.0], np.mean, seed=-1), "seed: -1 is not allowed; must be at least 0"),
         (
             lambda: bootstrap_interval([1.0, 2.0], lambda scores, axis: scores),
-            "statistic: returned shape (1, 2, 1); want (1,), the last axes reduced as axis says",
+            "statistic: returned shape (1, 2, 1); must be (1,), with the axes reduced that are given",
         ),
         (
             lambda: bootstrap_interval([1.0, 2.0], lambda scores, axis: scores.mean(axis) + np.nan),
-            "statistic: returned nan; want a finite number for each resample",
+            "statistic: returned nan; must be a finite number for each resample",
         ),
         (
             lambda: probability_of_improvement({"a": [1, 2]}, {"b": [1, 2]}),
-            "y: has tasks ['b']; want ['a'], the tasks of x",
+            "y: has tasks ['b']; must be ['a'], the tasks of x",
         ),
-        (lambda: paired_difference([1, 2, 3], [1, 2]), "y: has length 2; want 3, the same runs as x"),
-        (lambda: paired_difference([1], [1]), "x: has length 1; want at least 2 runs"),
+        (lambda: paired_difference([1, 2, 3], [1, 2]), "y: has length 2; must be 3, the same runs as x"),
+        (lambda: paired_difference([1], [1]), "x: has length 1; must be at least 2 runs"),
     ],
 )
 def test_what_cannot_be_right_is_refused_in_one_line(call, message):

@@ -1,22 +1,17 @@
-"""Certificates: promises that hold for every n and every distribution, on plain arrays. NumPy and SciPy only, usable on its own.
+"""Finite-sample, distribution-free bounds on plain arrays: they hold for every n and every distribution. NumPy and SciPy only.
 
-| claim | function |
-| --- | --- |
-| C1: J ≥ ℓ | `betting_lower_bound`; with an evaluator `mixture_lower_bound` |
-| C1, returns of two values only | `two_valued_lower_bound`, `two_valued_upper_bound` |
-| C1, rollout by rollout: J ≥ threshold | `sequential_test`; with an evaluator `mixture_sequential_test` |
-| C1, evidence against J ≤ m | `e_process`, `mixture_e_process` |
-| C2: a new episode returns at least L(s) but for α, at confidence 1 − δ | `order_bound`, `least_rollouts` |
-| C3: E[(L(s) − V(s))₊] ≤ ε | `risk_control` |
-| C4: evaluator RMSE ≤ u | `rmse_upper_bound` |
-| C5: J_new ≥ Ĵ(Ξ_new) + q, without a rollout of the new policy | `conformal_bound` |
-| several candidates, one α | `fixed_sequence` |
-| an estimate with little variance, no certificate | `trajectory_estimate` |
-| returns of a vectorised world, without a preference for short episodes | `first_begun` |
-| for comparison only | `hoeffding_lower_bound`, `bernstein_lower_bound`, `student_t_lower_estimate` (invalid) |
+| claim | function | | --- | --- | | mean-return, J ≥ ℓ | `betting_lower_bound`; with an evaluator `mixture_lower_bound` | |
+mean-return, returns of two values only | `two_valued_lower_bound`, `two_valued_upper_bound` | | mean-return, sequentially: J ≥
+threshold | `sequential_test`; with an evaluator `mixture_sequential_test` | | mean-return, evidence against J ≤ m |
+`e_process`, `mixture_e_process` | | single-episode: a new episode returns at least L(s) with probability 1 − α, at confidence 1
+− δ | `order_bound`, `least_rollouts` | | evaluator-overstatement: E[(L(s) − V(s))₊] ≤ ε | `risk_control` | | evaluator-error:
+RMSE ≤ u | `rmse_upper_bound` | | new-policy: J_new ≥ Ĵ(Ξ_new) + q, without a rollout of the new policy | `conformal_bound` | |
+several candidates with a family-wise error of at most α | `fixed_sequence` | | an estimate with low variance, not a bound |
+`trajectory_estimate` | | returns of a vectorised world, without bias towards short episodes | `first_begun` |
 
-Every function trusts what no array can show: that policy, evaluator, range, levels and stopping rule were fixed before the
-rollouts, that rollouts are independent, and that they were used for nothing else.
+Every function assumes what arrays cannot show: that policy, evaluator, range, levels and stopping rule were fixed before the
+rollouts, that rollouts are independent, and that they were used for nothing else. Bounds for comparison (Hoeffding, Bernstein,
+Student's t) are in `evarl.stats`.
 """
 
 from evarl.bounds.betting import betting_lower_bound, betting_upper_bound, e_process
@@ -29,7 +24,6 @@ from evarl.bounds.control import (
     mixture_sequential_test,
 )
 from evarl.bounds.episodes import first_begun
-from evarl.bounds.intervals import bernstein_lower_bound, hoeffding_lower_bound, student_t_lower_estimate
 from evarl.bounds.order import OrderBound, least_rollouts, order_bound, order_index
 from evarl.bounds.ordering import fixed_sequence
 from evarl.bounds.risk import RiskControl, risk_control, rmse_upper_bound
@@ -43,7 +37,6 @@ __all__ = [
     "Decision",
     "OrderBound",
     "RiskControl",
-    "bernstein_lower_bound",
     "betting_lower_bound",
     "betting_upper_bound",
     "conformal_bound",
@@ -52,7 +45,6 @@ __all__ = [
     "e_process",
     "first_begun",
     "fixed_sequence",
-    "hoeffding_lower_bound",
     "least_policies",
     "least_rollouts",
     "mixture_e_process",
@@ -63,7 +55,6 @@ __all__ = [
     "risk_control",
     "rmse_upper_bound",
     "sequential_test",
-    "student_t_lower_estimate",
     "trajectory_estimate",
     "two_valued_lower_bound",
     "two_valued_upper_bound",

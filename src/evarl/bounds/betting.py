@@ -1,13 +1,13 @@
-"""C1: bounds on a mean that hold for every n and every distribution in a known range, by betting (Waudby-Smith & Ramdas, 2024).
+"""Bounds on a mean for every n and every distribution in a known range, by betting (Waudby-Smith & Ramdas, 2024).
 
-Returns are scaled to x = (G − low)/(high − low) ∈ [0, 1]. Somebody who believes that J is more than m bets against "J ≤ m":
+Returns are scaled to x = (G − low)/(high − low) ∈ [0, 1]. The wealth of a bettor against "J ≤ m" is
 
     K_t(m) = Π_{i≤t} (1 + λ_i (x_i − m)),   0 ≤ λ_i ≤ c/m,   c = .95
 
-**It holds.** λ_i depends on m, n and what came before x_i, never on x_i. No factor is negative, since λ_i (x_i − m) ≥ −c; and
+**Validity.** λ_i depends on m, n and what came before x_i, never on x_i. No factor is negative, since λ_i (x_i − m) ≥ −c; and
 if J ≤ m its expectation, given the past, is 1 + λ_i (J − m) ≤ 1. So K is a non-negative supermartingale that starts at 1, a
-convex combination of such K is another, and Ville's inequality says P(K_t(m) ≥ 1/α for any t) ≤ α. Validity needs no more; which
-λ_i are chosen decides only how tight the bound is. ℓ is the end of the m that are rejected, that is, have
+convex combination of such K is another, and Ville's inequality says P(K_t(m) ≥ 1/α for any t) ≤ α. This holds for any such λ_i;
+their choice determines only how tight the bound is. ℓ is the end of the m that are rejected, that is, have
 max_t K_t(m) ≥ 1/α. If J < ℓ, J itself was rejected, which has probability at most α.
 
 **n fixed beforehand.** The bet aims at 1/α after the n − i + 1 rounds that are left (as STaR does, Voráček & Orabona, 2025):
@@ -17,14 +17,14 @@ max_t K_t(m) ≥ 1/α. If J < ℓ, J itself was rejected, which has probability 
 
 and nothing is bet once K has reached 1/α. With normal x, a known s and many rounds, the test with the greatest power has
 φ(u)/Φ(u) at u = Φ⁻¹(α K) in place of √(2y) − ¼; the two differ by little. s² counts one episode that returned the least beside
-those that were seen, because a crash may be yet to come.
+the observed ones, because a crash may not have been observed yet.
 
 **n left open.** The stake is divided, ¾ careful and ¼ bold, so that K = ¾ K_careful + ¼ K_bold:
 
     careful   λ_i = min(2 √(ln(1/α) / (i ln(1+i) v_{i−1})), ½/m),   v_i = (¼ + Σ_{j≤i} (x_j − μ_j)²)/(i + 1),   v_0 = ¼
     bold      λ_i = c/m
 
-**The m that are rejected are an interval** from the lower end on, so halving finds ℓ, to 10⁻¹⁰ of the range, from below.
+**The rejected m are an interval** from the lower end on, so bisection finds ℓ, to 10⁻¹⁰ of the range, from below.
 One factor, where λ before its cap has no m in it, is 1 + λ(x − m) up to m = c/λ and 1 − c + cx/m behind it; both parts do not
 increase in m, and they meet. With n open this says that K_t(m) does not increase in m. With n fixed, let b(K) = K λ_i be what
 is bet. λ_i does not increase in K; so b' ≤ λ_i ≤ c/m. And b' ≥ 0: b is a multiple of K, or of K(√(2y) − ¼) with √(2y) ≥ 5/4,
@@ -32,7 +32,7 @@ whose derivative √(2y) − ¼ − 1/√(2y) is positive. So K + b(K)(x − m) 
 its derivative is at least 1 − (c/m)(m − x) > 0. For a given K it does not increase in m. By induction, as long as neither
 has reached 1/α, a greater m has no greater K, and it cannot get there first.
 
-The order of returns matters; it has to be that in which they were collected.
+The order of returns matters; it must be that in which they were collected.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,27 +40,28 @@ from dataclasses import dataclass
 from math import ceil, inf, log, log1p, log2, sqrt
 
 import numpy as np
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 CAP = 0.95
-"""c, the greatest share of the wealth that may be lost in one round."""
+"""c, the largest share of the wealth that can be lost in one round."""
 CAREFUL_CAP = 0.5
 """The same for the careful part of the stake where n is left open."""
 BOLD = 0.25
 """The bold part of the stake where n is left open."""
 
-LogWealth = Callable[[float], np.ndarray]
-"""From m in [0, 1] to ln K_t(m), [n]."""
+LogWealth = Callable[[float], Float[np.ndarray, " n"]]
+"""A function from m in [0, 1] to ln K_t(m), [n]."""
 
 
 @dataclass(frozen=True)
 class Stream:
     """Numbers [n] in [low, high] whose mean is J, and the share of the stake that is bet on them."""
 
-    values: np.ndarray
+    values: Float[np.ndarray, " n"]
     low: float
     high: float
     share: float = 1.0
@@ -69,9 +70,9 @@ class Stream:
 def betting_lower_bound(
     returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = CAP
 ) -> float:
-    """The ℓ with P(J < ℓ) ≤ α, from independent returns [n] in a range [low, high] that was known beforehand.
+    """The lower bound ℓ with P(J < ℓ) ≤ α, from independent returns [n] in a known range [low, high].
 
-    With `sequential`, n need not have been fixed: rollouts may have ended for any reason that the returns gave.
+    With `sequential`, n need not be fixed in advance: the stopping rule may depend on the returns.
 
     >>> round(betting_lower_bound([0.9] * 50, 0.0, 1.0), 4)
     0.8423
@@ -79,19 +80,19 @@ def betting_lower_bound(
     0.0
     """
     check(alpha, cap)
-    return lower_bound([Stream(inputs.returns_in("returns", returns, low, high), low, high)], alpha, sequential, cap)
+    return lower_bound([Stream(inputs.within("returns", returns, low, high), low, high)], alpha, sequential, cap)
 
 
 def betting_upper_bound(
     returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = CAP
 ) -> float:
-    """The u with P(J > u) ≤ α: the lower bound of −G, with its sign turned.
+    """The upper bound u with P(J > u) ≤ α: minus the lower bound of −G.
 
     >>> round(betting_upper_bound([0.1] * 50, 0.0, 1.0), 4)
     0.1577
     """
     check(alpha, cap)
-    found = inputs.returns_in("returns", returns, low, high)
+    found = inputs.within("returns", returns, low, high)
     return -lower_bound([Stream(-found, -high, -low)], alpha, sequential, cap)
 
 
@@ -104,22 +105,23 @@ def e_process(
     *,
     sequential: bool = False,
     cap: float = CAP,
-) -> np.ndarray:
-    """K_t [n] against the hypothesis J ≤ mean, which is rejected at level α once any K_t is 1/α or more.
+) -> Float[np.ndarray, " n"]:
+    """The wealth K_t [n] against the hypothesis J ≤ mean, which is rejected at level α once any K_t is 1/α or more.
 
-    Each K_t is an e-value: its expectation is at most 1 where the hypothesis holds. The level only decides how boldly is
-    bet, and without `sequential` that no more is bet from 1/α on; 1/max_t K_t is a p-value whichever it was. K is cut at e^700.
+    Each K_t is an e-value: its expectation is at most 1 where the hypothesis holds. The level only
+    determines the size of bets and, without `sequential`, that betting stops at 1/α; 1/max_t K_t is a p-value for any level. K is
+    cut at e^700.
 
     >>> e_process([1.0, 1.0, 0.0], 0.5, 0.0, 1.0, sequential=True).round(4)
     array([1.6125, 2.6381, 0.8913])
     """
     check(alpha, cap)
-    stream = Stream(inputs.returns_in("returns", returns, low, high), low, high)
+    stream = Stream(inputs.within("returns", returns, low, high), low, high)
     return mixture([stream], alpha, sequential, cap)(check_mean(mean, low, high))
 
 
-def hedged(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
-    """Bets on x [n] in [0, 1] for an n that was fixed: each aims at 1/α after the rounds that are left.
+def hedged(x: Float[np.ndarray, " n"], alpha: float, cap: float = CAP) -> LogWealth:
+    """Log-wealth of bets on x [n] in [0, 1] for a fixed n: each bet aims at 1/α after the remaining rounds.
 
     >>> hedged(np.array([0.5, 1.0]), np.exp(-2.0))(0.5).round(4)
     array([0.    , 0.6678])
@@ -129,7 +131,7 @@ def hedged(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
     variances = np.concatenate([[0.25], ((means**2 + squares) / (rounds + 1))[:-1]])
     pairs = list(zip(x.tolist(), (1 / np.sqrt(variances * rounds[::-1])).tolist(), strict=True))
 
-    def logs(m: float) -> np.ndarray:
+    def logs(m: float) -> Float[np.ndarray, " n"]:
         most = cap / m if m > 0 else inf
         left = log(1 / alpha)  # ln(1/(α K)); plain floats are faster here than arrays, as each bet needs the one before
         found = []
@@ -146,8 +148,8 @@ def hedged(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
     return logs
 
 
-def open_ended(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
-    """Bets on x [n] in [0, 1] that do not know n, careful ones and bold ones.
+def open_ended(x: Float[np.ndarray, " n"], alpha: float, cap: float = CAP) -> LogWealth:
+    """Log-wealth of bets on x [n] in [0, 1] for an unknown n, careful ones and bold ones.
 
     >>> np.exp(open_ended(np.array([1.0, 0.0]), 0.05, cap=0.9)(0.5)).round(4)
     array([1.6 , 0.61])
@@ -157,7 +159,7 @@ def open_ended(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
     variances = np.concatenate([[0.25], ((0.25 + squares) / (rounds + 1))[:-1]])
     sizes = careful_bet(rounds, variances, alpha)
 
-    def logs(m: float) -> np.ndarray:
+    def logs(m: float) -> Float[np.ndarray, " n"]:
         m = max(m, 1e-300)
         careful = np.cumsum(np.log1p(np.minimum(sizes, min(cap, CAREFUL_CAP) / m) * (x - m)))
         bold = np.cumsum(np.log1p(cap / m * (x - m)))
@@ -166,8 +168,8 @@ def open_ended(x: np.ndarray, alpha: float, cap: float = CAP) -> LogWealth:
     return logs
 
 
-def running(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """μ_i and Σ_{j≤i} (x_j − μ_j)², each [n].
+def running(x: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Running means μ_i and sums of squares Σ_{j≤i} (x_j − μ_j)².
 
     >>> running(np.array([1.0, 0.0]))
     (array([0.75, 0.5 ]), array([0.0625, 0.3125]))
@@ -176,8 +178,10 @@ def running(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return means, np.cumsum((x - means) ** 2)
 
 
-def careful_bet(i: int | np.ndarray, variance: np.ndarray, alpha: float) -> np.ndarray:
-    """λ_i of the careful part before its cap, from v_{i−1}.
+def careful_bet(
+    i: int | Int[np.ndarray, " n"], variance: Float[np.ndarray, " n"], alpha: float
+) -> Float[np.ndarray, " n"]:
+    """λ_i of the careful bets before the cap, from v_{i−1}.
 
     >>> careful_bet(1, np.array([0.25]), 0.5)
     array([4.])
@@ -185,8 +189,10 @@ def careful_bet(i: int | np.ndarray, variance: np.ndarray, alpha: float) -> np.n
     return 2 * np.sqrt(log(1 / alpha) / (i * np.log1p(i) * variance))
 
 
-def mixture(streams: Sequence[Stream], alpha: float, sequential: bool, cap: float) -> Callable[[float], np.ndarray]:
-    """Σ_k share_k K_t [n], k over streams, as a function of the mean in the units of returns; cut at e^700.
+def mixture(
+    streams: Sequence[Stream], alpha: float, sequential: bool, cap: float
+) -> Callable[[float], Float[np.ndarray, " n"]]:
+    """The wealth Σ_k share_k K_t [n] of bets on several streams, as a function of the mean J; cut at e^700.
 
     A convex combination of e-processes is one: no union bound is paid for not knowing which stream is best. With n fixed each
     stream aims at what its share needs to reach 1/α alone, and bets no more when it has; so as long as the sum is below 1/α none
@@ -197,8 +203,8 @@ def mixture(streams: Sequence[Stream], alpha: float, sequential: bool, cap: floa
         x = np.clip((stream.values - stream.low) / (stream.high - stream.low), 0, 1)
         games.append(open_ended(x, alpha, cap) if sequential else hedged(x, alpha * stream.share, cap))
 
-    def wealth(mean: float) -> np.ndarray:
-        total = np.zeros(())
+    def wealth(mean: float) -> Float[np.ndarray, " n"]:
+        total = np.zeros(len(streams[0].values))
         for stream, logs in zip(streams, games, strict=True):
             m = min(max((mean - stream.low) / (stream.high - stream.low), 0.0), 1.0)
             total = total + stream.share * np.exp(np.minimum(logs(m), 700))
@@ -208,16 +214,15 @@ def mixture(streams: Sequence[Stream], alpha: float, sequential: bool, cap: floa
 
 
 def lower_bound(streams: Sequence[Stream], alpha: float, sequential: bool, cap: float) -> float:
-    """The end of the rejected means in the range of the first stream, which has to be that of the returns."""
+    """The largest rejected mean in the range of the first stream, which must be that of the returns."""
     wealth, raw = mixture(streams, alpha, sequential, cap), streams[0]
     return last_rejected(lambda mean: bool(wealth(mean).max() >= 1 / alpha), raw.low, raw.high)
 
 
 def last_rejected(rejects: Callable[[float], bool], low: float, high: float, width: float = 1e-10) -> float:
-    """The greatest mean in [low, high] up to which all are rejected, or a little less; low where none is.
+    """The largest mean in [low, high] that is rejected, by bisection to `width` of the range; low where none is.
 
-    The rejected means have to be an interval that begins at the lower end. It is halved until its end is known to `width` of
-    the range, and what is returned was itself rejected.
+    The rejected means must be an interval that begins at the lower end. The mean that is returned was itself rejected.
 
     >>> round(last_rejected(lambda m: m < 0.3, 0.0, 1.0), 9)
     0.3
@@ -233,14 +238,15 @@ def last_rejected(rejects: Callable[[float], bool], low: float, high: float, wid
 
 
 def check(alpha: float, cap: float) -> None:
-    """Refuse levels and caps that cannot be."""
+    """Refuse invalid levels and caps."""
     inputs.check_level("alpha", alpha)
-    inputs.check_cap(cap)
+    if not 0 < cap < 1:
+        raise InputError(f"cap: {cap} is not allowed; must be a number between 0 and 1, such as 0.5 or 0.75")
 
 
 def check_mean(mean: float, low: float, high: float) -> float:
-    """A hypothesis about J that is not decided already."""
+    """The mean of a hypothesis, which must be inside the range."""
     inputs.check_range(low, high)
     if not low <= mean <= high:
-        raise InputError(f"mean: {mean:g} is outside the range [{low:g}, {high:g}]; nothing has to be tested there")
+        raise InputError(f"mean: {mean:g} is outside the range [{low:g}, {high:g}]; must be inside")
     return float(mean)

@@ -1,4 +1,4 @@
-"""C5: a new policy's J without a single deployment rollout of it.
+"""Conformal lower bound on J of a new policy without a deployment rollout of it.
 
 For m policies that were trained independently and in the same way, with true J_p and predictions Ĵ(Ξ_p) from their assessments,
 
@@ -6,17 +6,17 @@ For m policies that were trained independently and in the same way, with true J_
 
 holds with probability at least 1 − α, if the new policy is exchangeable with the m: e_new is below e_(k) only if it is among
 the k least of m + 1, which has probability at most k/(m + 1). The least m is 1/α − 1, 19 at α = .05. The probability is over
-calibration and new policy together; it is no promise for one particular policy, and checkpoints of one run are not independent.
+calibration and new policy together and not for one particular policy; checkpoints of one run are not independent.
 
-**Lower bounds instead of J_p.** J_p is seldom known. Let ℓ_p be lower bounds, each above its J_p with probability at most β.
+**Lower bounds instead of J_p.** J_p is rarely known. Let ℓ_p be lower bounds, each above its J_p with probability at most β.
 
-* *All by one procedure* (as many rollouts, one β): think of ℓ_new, made for the new policy in the same way. ℓ_p − Ĵ_p and
-  ℓ_new − Ĵ_new are exchangeable, so ℓ_new ≥ Ĵ_new + e_(k) but for k/(m + 1); and J_new ≥ ℓ_new but for β. ℓ_new need not be
-  computed. Together the error is at most k/(m + 1) + β: β is paid *once*, not m times.
-* *By different procedures*, at levels β_p: all ℓ_p ≤ J_p but for Σ β_p, and then e_(k) is at most what it would be with J_p.
+* *All by one procedure* (same number of rollouts, same β): consider ℓ_new, made for the new policy in the same way. ℓ_p − Ĵ_p and
+  ℓ_new − Ĵ_new are exchangeable, so ℓ_new < Ĵ_new + e_(k) with probability at most k/(m + 1), and J_new < ℓ_new with
+  probability at most β. ℓ_new need not be computed. Together the error is at most k/(m + 1) + β: β is paid *once*, not m times.
+* *By different procedures*, at levels β_p: some ℓ_p > J_p with probability at most Σ β_p; else e_(k) is at most that of J_p.
   The error is at most k/(m + 1) + Σ β_p.
 
-`alpha` is always the total: k = ⌊(m + 1)(α − cost)⌋. An unbiased estimate in place of J_p has no such guarantee.
+`alpha` is always the total: k = ⌊(m + 1)(α − cost)⌋. An unbiased estimate instead of J_p has no such guarantee.
 """
 
 from dataclasses import dataclass
@@ -24,30 +24,31 @@ from fractions import Fraction
 from math import ceil, floor
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 
 @dataclass(frozen=True)
 class ConformalBound:
-    """J_new ≥ Ĵ(Ξ_new) + margin."""
+    """The bound J_new ≥ Ĵ(Ξ_new) + margin."""
 
     margin: float
     index: int
     policies: int
     alpha: float
 
-    def at(self, prediction: ArrayLike) -> np.ndarray:
-        """The bound for new policies with these predictions; each holds with probability 1 − α, not all of them at once."""
+    def at(self, prediction: ArrayLike) -> Float[np.ndarray, "..."]:
+        """The bounds for new policies with these predictions; each holds with probability 1 − α, not all at once."""
         return np.asarray(prediction, np.float64) + self.margin
 
 
 def conformal_bound(
     values: ArrayLike, predictions: ArrayLike, alpha: float = 0.05, value_error: ArrayLike = 0.0
 ) -> ConformalBound:
-    """From values [m] and predictions [m] of m independently trained policies.
+    """The conformal bound from values [m] and predictions [m] of m independently trained policies.
 
     `value_error` is 0 for true values, one β for lower bounds that were all made in the same way, and β_p [m] otherwise.
 
@@ -61,7 +62,7 @@ def conformal_bound(
 
 
 def conformal_index(policies: int, alpha: float = 0.05, value_error: ArrayLike = 0.0) -> int:
-    """The rank k = ⌊(m + 1)(α − cost)⌋, from 1; α counts as the decimal that was written.
+    """The rank k = ⌊(m + 1)(α − cost)⌋, from 1; levels are taken as decimal numbers.
 
     >>> conformal_index(19), conformal_index(99, 0.29), conformal_index(24, 0.05, value_error=0.01)
     (1, 29, 1)
@@ -69,11 +70,11 @@ def conformal_index(policies: int, alpha: float = 0.05, value_error: ArrayLike =
     inputs.check_level("alpha", alpha)
     left = _written(alpha) - _cost(policies, value_error)
     if left <= 0:
-        raise InputError(f"value_error: costs {float(_written(alpha) - left):g}; want less than alpha, {alpha:g}")
+        raise InputError(f"value_error: costs {float(_written(alpha) - left):g}; must be less than alpha, {alpha:g}")
     k = floor((policies + 1) * left)
     if k < 1:
         least = least_policies(alpha, float(_written(alpha) - left))
-        raise InputError(f"values: there are {policies}; want at least {least} policies for alpha {alpha:g}")
+        raise InputError(f"values: there are {policies}; must be at least {least} policies for alpha {alpha:g}")
     return k
 
 
@@ -87,14 +88,13 @@ def least_policies(alpha: float = 0.05, value_error: float = 0.0) -> int:
 
 
 def _cost(policies: int, value_error: ArrayLike) -> Fraction:
-    """The probability that lower bounds add to the error."""
+    """The probability that the lower bounds add to the error."""
     errors = inputs.array("value_error", value_error)
     if errors.ndim:
         inputs.same_length("value_error", errors, policies, of="policies")
     if (errors < 0).any() or (errors >= 1).any():
-        raise InputError(
-            f"value_error: {errors.max() if (errors >= 1).any() else errors.min():g} is not allowed; want 0 or more, below 1"
-        )
+        wrong = errors.max() if (errors >= 1).any() else errors.min()
+        raise InputError(f"value_error: {wrong:g} is not allowed; must be 0 or more and below 1")
     return sum((_written(float(error)) for error in errors.ravel()), Fraction(0))
 
 

@@ -1,30 +1,32 @@
-"""C1 with an evaluator: its prediction at the start state as a control variate, without a union bound.
+"""Bounds on J with an evaluator: its prediction at the start state as a control variate, without a union bound.
 
 With f the evaluator's value clipped into [c, d], and M fresh start states s̃_ij for *each* rollout,
 
     X_i = G_i − λ (f(s_i) − mean_j f(s̃_ij))   ∈ [low − λ(d − c), high + λ(d − c)],   E X_i = J
 
-whatever the evaluator is worth, because s_i and s̃_ij are drawn alike. Where it is good, X varies less; but the range is wider,
-and a bet against a wide range is a timid one. Alone X loses to G for small n. So the stake is divided beforehand,
+for any evaluator, because s_i and s̃_ij have the same distribution. With a good one X varies less; but its range is wider, and
+bets on a wider range are smaller. X alone is worse than G for small n. So the stake is divided in advance,
 
     E_t(m) = ½ K_t(m; λ=0) + ¼ K_t(m; λ=½) + ¼ K_t(m; λ=1)
 
 each K on the scale of its own range. A mixture of e-processes is an e-process: at worst half of the stake is lost, which
-costs ln 2 beside ln(1/α), and nothing has to be chosen from the data.
+costs ln 2 in addition to ln(1/α), and nothing is chosen from the data.
 
-The evaluator, [c, d], M, the λ and the shares must be fixed before the rollouts. Fresh states must be drawn anew for each
-rollout: shared ones would make all X err together.
+The evaluator, [c, d], M, the λ and the shares must be fixed before the rollouts. Fresh states must be drawn independently for
+each rollout: shared ones would make all X dependent.
 """
 
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from evarl.bounds import betting, inputs
+from evarl.bounds import betting
 from evarl.bounds.betting import Stream
 from evarl.bounds.sequential import Decision, Lanes, decide
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 SHARES: Mapping[float, float] = {0.0: 0.5, 0.5: 0.25, 1.0: 0.25}
 """λ → share of the stake."""
@@ -32,8 +34,8 @@ SHARES: Mapping[float, float] = {0.0: 0.5, 0.5: 0.25, 1.0: 0.25}
 
 def controlled_returns(
     returns: ArrayLike, values: ArrayLike, fresh: ArrayLike, coefficient: float, value_low: float, value_high: float
-) -> np.ndarray:
-    """X [n] of returns [n], values [n] at their start states and values [n, M] at fresh start states.
+) -> Float[np.ndarray, " n"]:
+    """X [n] from returns [n], values [n] at their start states and values [n, M] at fresh start states.
 
     >>> controlled_returns([1.0, 3.0], [1.0, 2.0], [[1.0, 2.0], [0.0, 9.0]], 1.0, 0.0, 2.0)
     array([1.5, 2. ])
@@ -42,11 +44,17 @@ def controlled_returns(
     at_start = inputs.same_length("values", values, len(found))
     elsewhere = inputs.array("fresh", fresh)
     if elsewhere.ndim != 2 or len(elsewhere) != len(found) or not elsewhere.shape[1]:
-        raise InputError(f"fresh: has shape {elsewhere.shape}; want [{len(found)}, M], M start states for each rollout")
+        raise InputError(
+            f"fresh: has shape {elsewhere.shape}; must be [{len(found)}, M], M start states for each rollout"
+        )
     if len(found) > 1 and np.ptp(elsewhere, axis=0).max() == 0 and np.ptp(elsewhere) > 0:
-        raise InputError("fresh: all rows are the same; want start states that are drawn anew for each rollout")
+        raise InputError(
+            "fresh: all rows are equal; must be start states that are drawn independently for each rollout"
+        )
     if not value_low <= value_high:
-        raise InputError(f"value range: [{value_low:g}, {value_high:g}] is not allowed; want the lower number first")
+        raise InputError(
+            f"value range: [{value_low:g}, {value_high:g}] is not allowed; must have the lower number first"
+        )
     difference = np.clip(at_start, value_low, value_high) - np.clip(elsewhere, value_low, value_high).mean(axis=1)
     return found - coefficient * difference
 
@@ -65,7 +73,7 @@ def mixture_lower_bound(
     sequential: bool = False,
     cap: float = betting.CAP,
 ) -> float:
-    """The ℓ with P(J < ℓ) ≤ α by the bets of `betting` on the mixture; [c, d] is [low, high] unless given.
+    """The lower bound ℓ with P(J < ℓ) ≤ α by bets on the mixture; [c, d] is [low, high] unless given.
 
     >>> rng = np.random.default_rng(1)
     >>> start, fresh = rng.uniform(size=200), rng.uniform(size=(200, 50))
@@ -74,7 +82,8 @@ def mixture_lower_bound(
     True
     """
     betting.check(alpha, cap)
-    streams = mixture_streams(returns, values, fresh, low, high, value_low, value_high, shares)
+    clip = inputs.value_range(low, high, value_low, value_high)
+    streams = mixture_streams((returns, values, fresh), (low, high), clip, shares)
     return betting.lower_bound(streams, alpha, sequential, cap)
 
 
@@ -92,14 +101,15 @@ def mixture_e_process(
     shares: Mapping[float, float] = SHARES,
     sequential: bool = False,
     cap: float = betting.CAP,
-) -> np.ndarray:
-    """E_t [n] against J ≤ mean.
+) -> Float[np.ndarray, " n"]:
+    """The wealth E_t [n] against J ≤ mean.
 
     >>> mixture_e_process([1.0, 1.0], [0.0, 0.0], [[0.0], [0.0]], 0.5, 0.0, 1.0, sequential=True).round(4)
     array([1.4339, 2.1116])
     """
     betting.check(alpha, cap)
-    streams = mixture_streams(returns, values, fresh, low, high, value_low, value_high, shares)
+    clip = inputs.value_range(low, high, value_low, value_high)
+    streams = mixture_streams((returns, values, fresh), (low, high), clip, shares)
     return betting.mixture(streams, alpha, sequential, cap)(betting.check_mean(mean, low, high))
 
 
@@ -129,9 +139,9 @@ def mixture_sequential_test(
     reach = coefficients * (d - c)
     lanes = Lanes(low - reach, high + reach, np.array(list(shares.values())))
 
-    def rows() -> Iterable[np.ndarray]:
+    def rows() -> Iterable[Float[np.ndarray, " K"]]:
         for result, value, fresh in rollouts:
-            found = inputs.returns_in("returns", [result], low, high)
+            found = inputs.within("returns", [result], low, high)
             elsewhere = inputs.vector("fresh", fresh, of="start states")[None]
             yield np.array([controlled_returns(found, [value], elsewhere, k, c, d)[0] for k in coefficients])
 
@@ -139,18 +149,14 @@ def mixture_sequential_test(
 
 
 def mixture_streams(
-    returns: ArrayLike,
-    values: ArrayLike,
-    fresh: ArrayLike,
-    low: float,
-    high: float,
-    value_low: float | None,
-    value_high: float | None,
+    rollouts: tuple[ArrayLike, ArrayLike, ArrayLike],
+    limits: tuple[float, float],
+    clip: tuple[float, float],
     shares: Mapping[float, float],
 ) -> list[Stream]:
-    """What is bet on, the raw returns first."""
-    found = inputs.returns_in("returns", returns, low, high)
-    c, d = inputs.value_range(low, high, value_low, value_high)
+    """The streams that are bet on, the raw returns first, from (returns, values, fresh), [low, high] and [c, d]."""
+    (returns, values, fresh), (low, high), (c, d) = rollouts, limits, clip
+    found = inputs.within("returns", returns, low, high)
     check_shares(shares)
     return [
         Stream(controlled_returns(found, values, fresh, k, c, d), low - k * (d - c), high + k * (d - c), share)
@@ -159,9 +165,9 @@ def mixture_streams(
 
 
 def check_shares(shares: Mapping[float, float]) -> None:
-    """Refuse a stake that is not wholly divided, or one that leaves out raw returns."""
+    """Refuse shares that do not sum to 1, or without raw returns."""
     if 0.0 not in shares or min(shares) < 0 or min(shares.values()) <= 0 or abs(sum(shares.values()) - 1) > 1e-9:
         raise InputError(
-            f"shares: {dict(shares)} is not allowed; want λ → share with λ = 0 among them, no negative λ, and positive "
+            f"shares: {dict(shares)} is not allowed; must be λ → share with λ = 0 among them, no negative λ, and positive "
             "shares that sum to 1"
         )

@@ -1,8 +1,8 @@
-"""Several candidates, one α: test them in the order in which the evaluator recommends them, and stop at the first failure.
+"""Fixed-sequence testing: candidates are tested in the order of their predictions until the first fails.
 
-Each test is at the full α. A candidate is certified wrongly only if the first in the order that does not deserve it passes
-its test, and that has probability at most α; those behind it cannot add to this. So no candidate is wrongly certified but for α.
-The order may depend on anything but the rollouts of the tests: predictions come from assessments made before.
+Each test is at the full α. A candidate is certified wrongly only if the first in the order whose hypothesis is true passes its
+test, which has probability at most α; later ones cannot add to this. So the family-wise error is at most α. The order may
+depend on anything but the rollouts of the tests: predictions come from earlier assessments.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 
 def fixed_sequence(predictions: ArrayLike, test: Callable[[int], bool] | Sequence[bool] | np.ndarray) -> list[int]:
-    """Candidates that are certified, the most promising first.
+    """Indices of the certified candidates, in the order of their predictions.
 
-    `test(i)` says whether candidate i passes its own test at level α; it is called, and its rollouts are made, only when the
-    turn comes to it. Equal predictions are taken in the order in which they stand.
+    `test(i)` says whether candidate i passes its own test at level α; it is called, and its rollouts are made, only if all before
+    it passed. Equal predictions keep their order.
 
     >>> fixed_sequence([1.0, 3.0, 2.0, 0.0], [True, True, False, True])
     [1]
@@ -26,7 +26,7 @@ def fixed_sequence(predictions: ArrayLike, test: Callable[[int], bool] | Sequenc
     order = np.argsort(-inputs.vector("predictions", predictions, of="candidates"), kind="stable")
     if not callable(test):
         if len(test) != len(order):
-            raise InputError(f"test: has length {len(test)}; want {len(order)}, one for each of the candidates")
+            raise InputError(f"test: has length {len(test)}; must be {len(order)}, one for each of the candidates")
         test = list(test).__getitem__
     certified: list[int] = []
     for candidate in order.tolist():

@@ -1,55 +1,57 @@
-"""C3 and C4: how wrong the evaluator may be, on average, from rollouts.
+"""Bounds on the average overstatement and on the root mean squared error of an evaluator.
 
-**C3.** For L(s) = V̂(s) − λ, the shortfall E[(L(s) − V(s))₊] is at most ε. V(s) is never seen, but (L − ·)₊
+**Overstatement.** For L(s) = V̂(s) − λ, E[(L(s) − V(s))₊] is at most ε. V(s) is never observed, but (L − ·)₊
 is convex, so by Jensen
 
     E[(L(s) − V(s))₊] ≤ E[(L(s) − G)₊]
 
-and the right side is the mean of losses that are seen, in [0, d − λ − low] for V̂ clipped into [c, d]. For each λ of a grid
+and the right side is the mean of observed losses, in [0, d − λ − low] for V̂ clipped into [c, d]. For each λ of a grid
 "the mean loss is ε or more" is tested by betting at level α, from the largest λ downwards, until a test fails; the last λ that
 passed is returned. Each test has the full α. Losses do not increase in λ, so neither does their mean; to return a λ with
 too great a mean, the test of the largest such λ, which is one hypothesis, would have to have passed wrongly.
 
-**C4.** The evaluator's root mean squared error √E[(V − V̂)²] is at most ε. With two independent rollouts from each state,
+**Error.** The evaluator's root mean squared error √E[(V − V̂)²] is at most ε. With two independent rollouts from each state,
 
     E[(G − V̂)(G' − V̂) | s] = (V(s) − V̂(s))²
 
-so that noise of returns does not count as error. The upper bound on the mean of products is by betting; products lie in
+so that the noise of returns is not part of the error. The upper bound on the mean of products is by betting; products lie in
 [−max_v (v − low)(high − v), max_v max((v − low)², (high − v)²)] with v in [c, d].
 
-Both speak of V̂ *clipped* into [c, d], a part of the range of returns; clipping into that range never moves V̂ away from V.
+Both are about V̂ *clipped* into [c, d], a part of the range of returns; clipping into that range never moves V̂ away from V.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from evarl.bounds import betting, inputs
+from evarl.bounds import betting
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 STEPS = 100
-"""Steps of the grid of λ that is used unless another is given."""
+"""Number of steps of the default grid of λ."""
 
 
 @dataclass(frozen=True)
 class RiskControl:
-    """L(s) = clipped V̂(s) − margin."""
+    """The bound L(s) = clipped V̂(s) − margin."""
 
     margin: float | None
-    """λ; None where not even the largest of the grid passed and nothing is promised."""
+    """λ; None if not even the largest of the grid passed."""
     bound: float | None
-    """Upper bound at level α of the mean loss at that λ, at most ε."""
+    """Upper bound at level α on the mean loss at this λ, at most ε."""
     epsilon: float
     alpha: float
     value_low: float
     value_high: float
 
-    def at(self, predictions: ArrayLike) -> np.ndarray:
+    def at(self, predictions: ArrayLike) -> Float[np.ndarray, "..."]:
         """L at states with these predictions."""
         if self.margin is None:
             raise InputError(
-                "margin: no λ of the grid passed; want more rollouts, a larger epsilon or a grid that goes further"
+                "margin: no λ of the grid passed; use more rollouts, a larger epsilon or a grid with larger λ"
             )
         return np.clip(np.asarray(predictions, np.float64), self.value_low, self.value_high) - self.margin
 
@@ -77,11 +79,11 @@ def risk_control(
     0.31
     """
     betting.check(alpha, cap)
-    found = inputs.returns_in("returns", returns, low, high)
+    found = inputs.within("returns", returns, low, high)
     c, d = inputs.value_range(low, high, value_low, value_high)
     values = np.clip(inputs.same_length("predictions", predictions, len(found)), c, d)
     if not epsilon > 0:
-        raise InputError(f"epsilon: {epsilon:g} is not allowed; want a number above 0")
+        raise InputError(f"epsilon: {epsilon:g} is not allowed; must be a number above 0")
     margins = np.linspace(0, d - low, STEPS + 1) if grid is None else _margins(grid)
     losses = np.maximum(values - margins[:, None] - found, 0)
     most = np.maximum(d - margins - low, 0)
@@ -108,38 +110,34 @@ def rmse_upper_bound(
     value_high: float | None = None,
     cap: float = betting.CAP,
 ) -> float:
-    """The u with P(RMSE > u) ≤ α, from two independent returns [n] and a prediction [n] at each of n states.
+    """The upper bound u with P(RMSE > u) ≤ α, from two independent returns [n] and a prediction [n] at each of n states.
 
-    RMSE ≤ ε is certified where u ≤ ε. The states have to be drawn from the distribution that the claim is about.
+    RMSE ≤ ε is certified if u ≤ ε. The states must be drawn from the distribution that the claim is about.
 
     >>> round(rmse_upper_bound([0.7] * 200, [0.7] * 200, [0.5] * 200, 0.0, 1.0), 4)
     0.2366
     """
     betting.check(alpha, cap)
-    first = inputs.returns_in("returns", returns, low, high)
-    second = inputs.returns_in(
-        "other_returns", inputs.same_length("other_returns", other_returns, len(first)), low, high
-    )
+    first = inputs.within("returns", returns, low, high)
+    second = inputs.within("other_returns", inputs.same_length("other_returns", other_returns, len(first)), low, high)
     c, d = inputs.value_range(low, high, value_low, value_high)
     values = np.clip(inputs.same_length("predictions", predictions, len(first)), c, d)
     middle = float(np.clip((low + high) / 2, c, d))
     least, most = -(middle - low) * (high - middle), max((d - low) ** 2, (high - c) ** 2)
-    products = np.clip((first - values) * (second - values), least, most)  # rounding may step over the edge
+    products = np.clip((first - values) * (second - values), least, most)  # rounding may leave the range
     return float(np.sqrt(max(0.0, betting.betting_upper_bound(products, least, most, alpha, cap=cap))))
 
 
-def _mean_below(losses: np.ndarray, most: float, epsilon: float, alpha: float, cap: float) -> bool:
-    """Whether "the mean is ε or more" is rejected, for losses [n] in [0, most]."""
+def _mean_below(losses: Float[np.ndarray, " n"], most: float, epsilon: float, alpha: float, cap: float) -> bool:
+    """Whether the hypothesis that the mean is ε or more is rejected, for losses [n] in [0, most]."""
     if most <= epsilon:
         return True
     logs = betting.hedged(1 - np.clip(losses / most, 0, 1), alpha, cap)(1 - epsilon / most)
     return bool(logs.max() >= np.log(1 / alpha))
 
 
-def _margins(grid: ArrayLike) -> np.ndarray:
+def _margins(grid: ArrayLike) -> Float[np.ndarray, " K"]:
     margins = inputs.vector("grid", grid, of="values of λ")
     if margins[0] < 0 or (np.diff(margins) <= 0).any():
-        raise InputError(
-            f"grid: goes from {margins[0]:g} to {margins[-1]:g}; want λ that ascend, none of them negative"
-        )
+        raise InputError(f"grid: goes from {margins[0]:g} to {margins[-1]:g}; must be increasing and not negative")
     return margins

@@ -1,13 +1,13 @@
-"""Keep rolling out until certified, rejected or out of budget.
+"""Sequential test of J ≥ threshold: rollouts until certified, rejected or out of budget.
 
-Two e-processes are run side by side, with the bets of `betting` for an n that is left open:
+Two e-processes run in parallel, with the bets of `betting` for an unknown n:
 
     K_t against "J ≤ threshold"    certified   when K_t ≥ 1/α         wrong with probability at most α
     K'_t against "J ≥ threshold"   rejected    when K'_t ≥ 1/α_reject  wrong with probability at most α_reject
 
-K' is K of the mirrored returns, x' = 1 − x and m' = 1 − m. Out of budget means that neither happened: it says nothing about
-J, and it is no evidence against the policy. Both promises hold at any stopping time, so the budget may be chosen, changed or
-exhausted for whatever reason; what may not be done is to begin anew with other returns and the same α.
+K' is K of the mirrored returns, x' = 1 − x and m' = 1 − m. Out of budget means that neither happened; it says
+nothing about J. Both levels hold at any stopping time, so the budget may be chosen, changed or exhausted for any reason; but to
+restart with other returns and the same α is not valid.
 """
 
 from collections.abc import Iterable
@@ -16,32 +16,34 @@ from itertools import islice
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
 
-from evarl.bounds import betting, inputs
+from evarl.bounds import betting
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 Outcome = Literal["certified", "rejected", "out of budget"]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a sequential test found, and after how many rollouts."""
+    """The outcome of a sequential test, and the number of rollouts."""
 
     outcome: Outcome
     rollouts: int
     e_certified: float
-    """K_t against "J ≤ threshold", when the test ended."""
+    """K_t against "J ≤ threshold" at the end of the test."""
     e_rejected: float
-    """K'_t against "J ≥ threshold", when the test ended."""
+    """K'_t against "J ≥ threshold" at the end of the test."""
 
 
 @dataclass(frozen=True)
 class Lanes:
     """Ranges [K] of the streams that are bet on, and their shares [K] of the stake."""
 
-    low: np.ndarray
-    high: np.ndarray
-    share: np.ndarray
+    low: Float[np.ndarray, " K"]
+    high: Float[np.ndarray, " K"]
+    share: Float[np.ndarray, " K"]
 
 
 def sequential_test(
@@ -54,10 +56,9 @@ def sequential_test(
     budget: int | None = None,
     cap: float = betting.CAP,
 ) -> Decision:
-    """Test J ≥ threshold on returns that are taken one at a time, and no more than are needed.
+    """Sequential test of J ≥ threshold on returns, of which no more are taken than needed.
 
-    `returns` may be an array or a generator that makes a rollout whenever it is asked for the next return; without a
-    budget it is exhausted.
+    `returns` is an array, or a generator that makes a rollout for each return; without a budget it may be exhausted.
 
     >>> sequential_test([1.0] * 50, 0.5, 0.0, 1.0).outcome, sequential_test([0.0] * 50, 0.5, 0.0, 1.0).outcome
     ('certified', 'rejected')
@@ -67,12 +68,12 @@ def sequential_test(
     """
     inputs.check_range(low, high)
     lanes = Lanes(np.array([low]), np.array([high]), np.ones(1))
-    rows = (inputs.returns_in("returns", [value], low, high) for value in returns)
+    rows = (inputs.within("returns", [value], low, high) for value in returns)
     return decide(rows, lanes, betting.check_mean(threshold, low, high), alpha, alpha_reject, budget, cap)
 
 
 def decide(
-    rows: Iterable[np.ndarray],
+    rows: Iterable[Float[np.ndarray, " K"]],
     lanes: Lanes,
     threshold: float,
     alpha: float,
@@ -80,24 +81,24 @@ def decide(
     budget: int | None,
     cap: float,
 ) -> Decision:
-    """The two tests on rows [K] of streams that share the mean J."""
+    """The sequential test on rows [K] of streams that share the mean J."""
     betting.check(alpha, cap)
     inputs.check_level("alpha_reject", alpha_reject)
     if budget is not None and budget < 1:
-        raise InputError(f"budget: {budget} is not allowed; want at least 1 rollout")
+        raise InputError(f"budget: {budget} is not allowed; must be at least 1 rollout")
     width = lanes.high - lanes.low
     m = (threshold - lanes.low) / width
     total, squares = np.full(len(m), 0.5), np.full(len(m), 0.25)
     above = below = np.outer([1 - betting.BOLD, betting.BOLD], lanes.share)
     i = 0
     for i, row in enumerate(islice(rows, budget), start=1):
-        variance = squares / i  # v_{i−1}: a bet may use what came before this row only
+        variance = squares / i  # v_{i−1}: a bet may depend on earlier rows only
         x = np.clip((row - lanes.low) / width, 0, 1)
         above = above * (1 + _bets(i, variance, alpha, cap, m) * (x - m))
         below = below * (1 + _bets(i, variance, alpha_reject, cap, 1 - m) * (m - x))
         total = total + x
         squares = squares + (x - total / (i + 1)) ** 2
-        # Streams of a mixture may disagree; should both be reached in one step, the policy is not certified.
+        # Streams of a mixture may disagree; if both levels are reached in one step, the policy is not certified.
         if below.sum() >= 1 / alpha_reject:
             return Decision("rejected", i, float(above.sum()), float(below.sum()))
         if above.sum() >= 1 / alpha:
@@ -105,8 +106,10 @@ def decide(
     return Decision("out of budget", i, float(above.sum()), float(below.sum()))
 
 
-def _bets(i: int, variance: np.ndarray, alpha: float, cap: float, m: np.ndarray) -> np.ndarray:
-    """The careful bet and the bold one [2, K] against means m [K]."""
+def _bets(
+    i: int, variance: Float[np.ndarray, " K"], alpha: float, cap: float, m: Float[np.ndarray, " K"]
+) -> Float[np.ndarray, "2 K"]:
+    """The careful and the bold bets against means m."""
     least = np.maximum(m, 1e-300)
     careful = np.minimum(betting.careful_bet(i, variance, alpha), min(cap, betting.CAREFUL_CAP) / least)
     return np.stack([careful, cap / least])

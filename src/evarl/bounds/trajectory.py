@@ -1,17 +1,18 @@
-"""Cheap estimates: control variates along the trajectory.
+"""Low-variance estimates of J by control variates along the trajectory.
 
     G_cv = G − [V̂(s_0) − E_μ V̂] − Σ_t γ^t [Q̂(s_t, a_t) − E_π Q̂(s_t, ·)] − Σ_t γ^{t+1} [V̂(s_{t+1}) − E V̂(s')]
 
 Each bracket has mean 0 given what came before it, so E G_cv = J for any V̂, Q̂ that were fixed before the rollouts; with the
-true ones, and rewards that are functions of (s, a), G_cv = J on every trajectory. The mean of G_cv is an *estimate*. A
-certificate from it needs a range of G_cv, which is far wider than that of G.
+true ones, and rewards that are functions of (s, a), G_cv = J on every trajectory. The mean of G_cv is an *estimate*: a
+bound would need the range of G_cv, which is far wider than that of G.
 """
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from evarl.bounds import inputs
 from evarl.errors import InputError
+from evarl.stats import inputs
 
 
 def trajectory_estimate(
@@ -27,38 +28,38 @@ def trajectory_estimate(
     *,
     terminated: ArrayLike | None = None,
     horizon: int | None = None,
-) -> np.ndarray:
-    """G_cv [n] of trajectories [n, T]; what stands where mask is 0, after their ends, is not looked at.
+) -> Float[np.ndarray, " n"]:
+    """G_cv [n] of trajectories [n, T]; entries where mask is 0, after the ends of episodes, are not used.
 
     Args:
         rewards: of each step.
-        mask: 1 for steps that were taken, which are the first ones of each row.
+        mask: 1 for steps that were taken, which are the first of each row.
         v0: V̂ at start states [n].
-        mean_v0: its exact mean over start states, or a mean over states that were drawn apart from these rollouts.
+        mean_v0: its exact mean over start states, or a mean over independent start states.
         q: Q̂ of the action that was taken.
         expected_q: its mean over the policy's actions in that state.
         v_next: V̂ of the state that followed.
-        expected_v_next: its mean over states that could have followed, where those that end the episode count as 0.
+        expected_v_next: its mean over possible next states, where those that end the episode count as 0.
         discount: γ.
-        terminated: 1 for steps that ended the episode: V̂ counts as 0 behind them, whatever v_next says. The bracket of
-            such a step stays, because the step might not have ended it.
-        horizon: the number of steps after which every return ends by definition. V̂ counts as 0 behind the last of them, in
-            both terms. It is the world's and not the length of the longest row: a bracket left out because of how
-            the rollouts went would not have mean 0.
+        terminated: 1 for steps that ended the episode: V̂ counts as 0 after them, whatever v_next is. The bracket of such a
+            step remains, because the step might not have ended it.
+        horizon: the number of steps after which every return ends by definition. V̂ counts as 0 after the last of them, in both
+            terms. It is the world's and not the length of the longest row: a bracket that is omitted depending on the rollouts
+            would not have mean 0.
 
     >>> trajectory_estimate([[1.0, 5.0]], [[1, 0]], [2.0], 1.5, [[1.0, 0.0]], [[0.5, 0.0]], [[4.0, 0.0]], [[1.0, 0.0]], 0.5)
     array([-1.5])
     """
     taken = _table("mask", mask)
     if not np.isin(taken, (0.0, 1.0)).all() or (np.diff(taken, axis=1) > 0).any():
-        raise InputError(
-            "mask: is not 1 for the first steps of each row and 0 behind them; want 1 for steps that were taken"
-        )
+        raise InputError("mask: must be 1 for the first steps of each row, those that were taken, and 0 after them")
     if not 0 <= discount <= 1:
-        raise InputError(f"discount: {discount:g} is not allowed; want a number from 0 to 1")
+        raise InputError(f"discount: {discount:g} is not allowed; must be a number from 0 to 1")
     n, T = taken.shape
     if horizon is not None and horizon < T:
-        raise InputError(f"horizon: {horizon} is less than the {T} steps of the rewards; want the world's time limit")
+        raise InputError(
+            f"horizon: {horizon} is less than the {T} steps of the rewards; must be the world's time limit"
+        )
     ended = np.zeros_like(taken) if terminated is None else _table("terminated", terminated, taken)
     surprise_a = _table("q", q, taken) - _table("expected_q", expected_q, taken)
     surprise_s = np.where(ended > 0, 0.0, _table("v_next", v_next, taken))
@@ -70,16 +71,16 @@ def trajectory_estimate(
     return steps @ discount ** np.arange(T) - start
 
 
-def _table(name: str, values: ArrayLike, taken: np.ndarray | None = None) -> np.ndarray:
-    """Numbers [n, T], 0 where no step was taken, whatever stands there."""
+def _table(name: str, values: ArrayLike, taken: Float[np.ndarray, "n T"] | None = None) -> Float[np.ndarray, "n T"]:
+    """Numbers [n, T], set to 0 where no step was taken."""
     try:
         found = np.asarray(values, np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name}: is not an array of numbers; want numbers, and rows of one length") from None
+        raise InputError(f"{name}: is not an array of numbers; must be numbers in rows of equal length") from None
     if found.ndim != 2 or not found.size:
-        raise InputError(f"{name}: has shape {found.shape}; want [rollouts, steps]")
+        raise InputError(f"{name}: has shape {found.shape}; must be [rollouts, steps]")
     if taken is None:
         return found
     if found.shape != taken.shape:
-        raise InputError(f"{name}: has shape {found.shape}; want {taken.shape}, that of the mask")
+        raise InputError(f"{name}: has shape {found.shape}; must be {taken.shape}, that of the mask")
     return inputs.array(name, np.where(taken > 0, found, 0.0))

@@ -1,7 +1,8 @@
-"""The certificate as a file: JSON with a checksum and, if wanted, a signature; written and read strictly, never executed."""
+"""The certificate as a file: JSON with a checksum and an optional signature. No JAX."""
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,24 +15,25 @@ from evarl.errors import FileError
 from evarl.storage.files import CONTROL, write_bytes
 from evarl.storage.plain import as_declared, read_json
 
-FORMAT = "evarl certificate 2"
+FORMAT = 3
+"""Number of the format of certificates and ledgers."""
 BESIDE = ("sha256", "signature")
-"""Fields of the file that the checksum does not cover."""
+"""Fields of the file that are not part of the checksum."""
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An earlier test, or comparison, that counts against the confidence of a later one."""
+    """An earlier test or comparison, whose level is subtracted from the confidence of a later one."""
 
     digest: str
     """SHA-256 of its protocol, or of the comparison."""
     error: float
-    """The probability that it concludes what is false."""
+    """The probability that its conclusion is false."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """An entry of the ledger."""
+    """The place of an entry in the ledger."""
 
     number: int
     sha256: str
@@ -39,33 +41,33 @@ class Place:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A conclusion, and all that is needed to derive it again."""
+    """A conclusion, and everything that is needed to derive it again."""
 
     conclusion: Conclusion
     protocol: Protocol
     protocol_sha256: str
     evidence: dict[str, tuple[float, ...]]
     earlier: tuple[Attempt, ...]
-    """Tests of this claim about this policy that were begun before; the errors of all of them add up."""
+    """Tests of this claim about this policy that were begun before; the levels of all of them add up."""
     ledger: Place
-    """Where the protocol was registered before the first rollout."""
+    """The entry that registered the protocol before the first rollout."""
     issued: str
-    """When, in UTC."""
+    """Time in UTC."""
     code: hashes.Code
     machine: dict[str, Any]
     platform: dict[str, str]
-    """What decides the bits of results: on an equal platform the same rollouts are made again."""
+    """What the bits of results depend on: on an equal platform the same rollouts can be repeated."""
     page_sha256: str
-    """Of the page beside it."""
-    format: str = FORMAT
+    """SHA-256 of the page beside it."""
+    format: str = f"evarl certificate {FORMAT}"
 
     @property
     def confidence(self) -> float:
-        """That this and all earlier tests of the claim are right, which is what matters to whoever chooses among them."""
+        """The confidence that this and all earlier tests of the claim are right."""
         return joint_confidence([self.protocol.error, *(one.error for one in self.earlier)])
 
     def digest(self) -> str:
-        """SHA-256 of all fields: what the file's checksum, the ledger and a signature refer to."""
+        """SHA-256 of all fields, to which the file's checksum, the ledger and a signature refer."""
         return hashes.of_data(_plain(self))
 
 
@@ -75,7 +77,7 @@ def joint_confidence(errors: list[float]) -> float:
 
 
 def save(path: Path, certificate: Certificate, signature: Signature | None = None) -> None:
-    """Write it with its checksum, and its signature if there is one."""
+    """Write a certificate with its checksum and, if there is one, its signature."""
     data = _plain(certificate) | {"sha256": certificate.digest()}
     if signature is not None:
         data["signature"] = dataclasses.asdict(signature)
@@ -84,15 +86,13 @@ def save(path: Path, certificate: Certificate, signature: Signature | None = Non
 
 
 def load(path: Path) -> tuple[Certificate, Signature | None]:
-    """Read one; FileError says in one line what is wrong with it. Its checksum fits afterwards, and no more is known."""
+    """Read a certificate and check its checksum, and nothing else; FileError says in one line what is wrong."""
     data = read_json(path)
-    kind = data.get("format") if isinstance(data, dict) else None
-    if kind != FORMAT:
-        raise FileError(f"{path}: is not a certificate of this version: its format is {kind!r:.60}, want {FORMAT!r}")
+    check_format(data, "certificate", path)
     beside = {name: data.pop(name) for name in BESIDE if name in data}
     try:
         own = hashes.of_data(data)
-    except ValueError as error:  # NaN and infinities, which Python reads and JSON does not know
+    except ValueError as error:  # NaN and infinities, which Python reads and which are not JSON
         raise FileError(f"{path}: is not a certificate ({error})") from error
     if beside.get("sha256") != own:
         raise FileError(f"{path}: the certificate has been changed since it was issued (its checksum does not fit)")
@@ -104,8 +104,24 @@ def load(path: Path) -> tuple[Certificate, Signature | None]:
     return found, signature
 
 
+def check_format(data: Any, kind: str, path: Path) -> None:
+    """Refuse data that are not of this format, and say which version wrote them if they are of another one."""
+    text = data.get("format") if isinstance(data, dict) else None
+    found = re.fullmatch(rf"evarl {kind} (\d{{1,4}})", text) if isinstance(text, str) else None
+    if found is None:
+        raise FileError(f"{path}: is not a {kind}; must be of format 'evarl {kind} {FORMAT}'")
+    if int(found[1]) != FORMAT:
+        code = data.get("code")
+        versions = code.get("versions") if isinstance(code, dict) else None
+        version = versions.get("evarl") if isinstance(versions, dict) else data.get("evarl")
+        writer = f"evarl {version:.20}" if isinstance(version, str) and version.isprintable() else "an unknown version"
+        raise FileError(
+            f"{path}: is a {kind} of format {found[1]}, written by {writer}; this version reads format {FORMAT} only"
+        )
+
+
 def _check_texts(data: Any, path: Path) -> None:
-    """Refuse line breaks and escape sequences anywhere: parts of a certificate are shown in terminals and pages."""
+    """Refuse line breaks and escape sequences anywhere: parts of a certificate are printed in terminals."""
     if isinstance(data, dict):
         for name, value in data.items():
             _check_texts(name, path)
@@ -118,5 +134,5 @@ def _check_texts(data: Any, path: Path) -> None:
 
 
 def _plain(certificate: Certificate) -> dict[str, Any]:
-    """As JSON will give it back."""
+    """The certificate as plain data, as JSON gives it back."""
     return json.loads(json.dumps(dataclasses.asdict(certificate), allow_nan=False))

@@ -1,4 +1,4 @@
-"""Checks of a certificate that need no rollouts: everything in it that can be derived is derived again and compared."""
+"""Checks of a certificate without rollouts: everything that can be derived is derived again and compared."""
 
 import os
 import re
@@ -9,28 +9,29 @@ import numpy as np
 
 from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Certificate
-from evarl.certificates.conclusions import conclude
+from evarl.certificates.certified_policy import CertifiedPolicy, file_names
+from evarl.certificates.claims import conclude
 from evarl.certificates.evidence import PolicyTest
 from evarl.certificates.page import page
-from evarl.certificates.planning import make_protocol, terms_of
+from evarl.certificates.planning import make_protocol
 from evarl.certificates.protocol import Protocol
-from evarl.certificates.subject import Subject, file_names
+from evarl.certificates.terms import terms_of
 from evarl.errors import EvarlError, FileError
 from evarl.storage.files import read_regular
 
 Changes = dict[str, str]
-"""What differs from what it should be, by name, and how."""
+"""What is not as it must be: what, and how it differs."""
 
 CHANGED = "has been changed since the certificate was issued"
 FIGURE = re.compile(rb'src="data:image/[a-z+]+;base64,[A-Za-z0-9+/=]*"')
 
 
 def file_changes(protocol: Protocol, run: Path) -> Changes:
-    """Files of the run that are not those the protocol binds. Names come from the seed, never from the certificate."""
+    """Files of the run that differ from those of the protocol; their names are derived from the seed, not the certificate."""
     found, known = {}, file_names(protocol.seed)
     for name, digest in protocol.files.items():
         if name not in known:
-            found[f"protocol, files, {name}"] = "is no file that a certificate binds"
+            found[f"protocol, files, {name}"] = "is not a file that a certificate refers to"
             continue
         try:
             if hashes.of_file(run / name) != digest:
@@ -40,30 +41,29 @@ def file_changes(protocol: Protocol, run: Path) -> Changes:
     return found
 
 
-def derive_test(
-    protocol: Protocol, subject: Subject, calibration: Sequence[Subject]
+def check(
+    certificate: Certificate, path: Path, policy: CertifiedPolicy, calibration: Sequence[CertifiedPolicy]
 ) -> tuple[PolicyTest | None, Changes]:
-    """The test that the terms of a protocol lead to in this run, and the fields in which the protocol is not that of this test.
+    """The test that the terms of a certificate lead to in this run, and what in the certificate does not follow from it.
 
-    The test is made by the function that makes it for the issuer, so nothing that the run decides is taken from the certificate.
+    The test is made by the function that makes it for the issuer, so that nothing that the run determines is taken from the
+    certificate. Then conclusion, ledger and page are compared with what follows from protocol and evidence.
     """
+    protocol, run = certificate.protocol, policy.run.path
     try:
-        derived = make_protocol(subject, terms_of(protocol), calibration, protocol.candidates)
+        derived = make_protocol(policy, terms_of(protocol), calibration, protocol.candidates)
     except EvarlError as error:
         return None, {"protocol": f"cannot be that of this run ({error})"}
-    return PolicyTest(derived, subject, derived.key(), calibration), _protocol_changes(protocol, derived)
-
-
-def check(certificate: Certificate, path: Path, run: Path) -> Changes:
-    """What in a certificate does not follow from its protocol and evidence, or does not agree with its page and ledger."""
-    found = _conclusion_changes(certificate) | _ledger_changes(certificate, run)
-    return found or _page_changes(certificate, path)  # a page is drawn only of what makes sense
+    found = _protocol_changes(protocol, derived)
+    found = found or _conclusion_changes(certificate) | _ledger_changes(certificate, run)
+    found = found or _page_changes(certificate, path)  # which can be drawn only if the rest is valid
+    return PolicyTest(derived, policy, derived.key(), calibration), found
 
 
 def _protocol_changes(stated: Protocol, derived: Protocol) -> Changes:
     then, now = stated.to_dict(), derived.to_dict()
     found = {
-        name: CHANGED if name in stated.files else "is not bound by the certificate"
+        name: CHANGED if name in stated.files else "is not part of the certificate"
         for name in sorted(stated.files.keys() | derived.files.keys())
         if stated.files.get(name) != derived.files.get(name)
     }
@@ -80,7 +80,7 @@ def _protocol_changes(stated: Protocol, derived: Protocol) -> Changes:
 def _conclusion_changes(certificate: Certificate) -> Changes:
     evidence = {name: list(column) for name, column in certificate.evidence.items()}
     try:
-        with np.errstate(all="ignore"):  # of numbers that no test gives
+        with np.errstate(all="ignore"):  # invented numbers may overflow
             found = conclude(certificate.protocol, evidence)
         if found != certificate.conclusion:
             return {"conclusion": "does not follow from the evidence in the certificate"}
@@ -90,9 +90,9 @@ def _conclusion_changes(certificate: Certificate) -> Changes:
 
 
 def _page_changes(certificate: Certificate, path: Path) -> Changes:
-    """The page is drawn again. Its figure is compared where the same code draws it, since libraries draw differently."""
+    """The page is made again; its figure is compared only if the same code drew it, since libraries draw differently."""
     html = path.with_suffix(".html")
-    if not os.path.lexists(html):  # sent on without its page, which is for people
+    if not os.path.lexists(html):  # the certificate was sent without its page
         return {}
     try:
         kept = read_regular(html, hashes.LONGEST)
@@ -104,11 +104,11 @@ def _page_changes(certificate: Certificate, path: Path) -> Changes:
         kept == again if same_code else FIGURE.sub(b"", kept) == FIGURE.sub(b"", again)
     ):
         return {}
-    return {html.name: f"{CHANGED}, or does not say what the certificate says"}
+    return {html.name: f"{CHANGED}, or does not agree with the certificate"}
 
 
 def _ledger_changes(certificate: Certificate, run: Path) -> Changes:
-    """Registration before the rollouts, the certificate's own entry, and which earlier tests count."""
+    """Differences in the registration, the certificate's own entry and the earlier tests that count."""
     name = ledger.LEDGER
     try:
         entries = ledger.read(run)
@@ -116,13 +116,15 @@ def _ledger_changes(certificate: Certificate, run: Path) -> Changes:
         return {name: str(error)}
     own = ledger.find(entries, certificate.protocol)
     if own is None:
-        return {name: "does not have the protocol, which must be registered before the first rollout"}
+        return {name: "does not contain the protocol, which must be registered before the first rollout"}
     if ledger.place(own) != certificate.ledger:
-        return {name: "has the protocol in another place than the certificate says; entries were deleted or replaced"}
+        return {
+            name: "contains the protocol in another place than the certificate states; entries were deleted or replaced"
+        }
     if not any(entry.kind == "certificate" and entry.digest == certificate.digest() for entry in entries):
-        return {name: "does not have this certificate"}
+        return {name: "does not contain this certificate"}
     if certificate.protocol.candidates and not ledger.compared(entries[: own.number], certificate.protocol):
-        return {name: "does not have the comparison, which must be registered before the first rollout"}
+        return {name: "does not contain the comparison, which must be registered before the first rollout"}
     if ledger.earlier_tests(entries, certificate.protocol) != certificate.earlier:
-        return {"earlier": "are not the earlier tests of this claim that the ledger has; the confidence is another"}
+        return {"earlier": "are not the earlier tests of this claim in the ledger; the confidence is another"}
     return {}

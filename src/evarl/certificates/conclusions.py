@@ -1,4 +1,4 @@
-"""The conclusion of a test: from a protocol and its evidence to a statement. NumPy and SciPy only."""
+"""Conclusions of tests: the statement that follows from a protocol and its evidence. NumPy and SciPy only."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -10,51 +10,36 @@ import numpy as np
 
 from evarl import bounds
 from evarl.bounds import Decision
-from evarl.certificates.protocol import Claim, Protocol
+from evarl.certificates.protocol import Protocol
 from evarl.errors import InputError
 
+Evidence = dict[str, list[float]]
+"""Columns by name: returns, values (V̂ at their start states) and more, by claim."""
 Outcome = Literal["certified", "bounded", "refuted", "not certified", "out of budget"]
-"""Certified: what was asked for is shown. Bounded: no threshold was asked for; the bound is given. Refuted: the opposite of what
-was asked for is shown. Not certified, out of budget: neither is shown."""
+"""Certified: the claim is shown. Bounded: no threshold was given, and a bound is stated. Refuted: the opposite of the claim is
+shown. Not certified, out of budget: neither is shown."""
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What follows from the evidence."""
+    """What follows from the evidence of a test."""
 
     outcome: Outcome
     statement: str
-    """One sentence, true with the stated confidence."""
+    """One sentence, which is true with the stated confidence."""
     confidence: float
     bound: float | None
-    """Lower bound of J in J and C5, margin of C2 and C3, upper bound of C4; None where nothing is stated."""
+    """The bound or margin in the statement; None where nothing is stated."""
     upper: float | None
-    """Upper bound of J where a threshold was neither shown nor refuted."""
+    """Upper bound of J, where a threshold is neither shown nor refuted."""
     rollouts: int
-    """That were used."""
+    """Number of rollouts that were used."""
     numbers: dict[str, float]
-    """Further results by name; estimates, not bounds."""
-
-
-def conclude(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
-    """The statement that the evidence allows; InputError where it is not the evidence that the protocol asks for."""
-    _check_size(protocol, evidence)
-    return {"J": _mean_return, "C2": _episode, "C3": _shortfall, "C4": _error, "C5": _new_policy}[protocol.claim](
-        protocol, evidence
-    )
-
-
-def _check_size(protocol: Protocol, evidence: dict[str, list[float]]) -> None:
-    """Refuse columns that are not as long as the protocol says; a sequential test may be shorter."""
-    lengths = {name: len(column) for name, column in evidence.items() if name != "prediction"}
-    wanted = len(protocol.calibration) if protocol.claim == "C5" else protocol.rollouts
-    shorter = protocol.sequential and len(set(lengths.values())) == 1 and 0 < min(lengths.values()) <= wanted
-    if not lengths or (set(lengths.values()) != {wanted} and not shorter):
-        raise InputError(f"evidence: has columns of length {lengths}; want {wanted} numbers in each")
+    """Further results by name, which are estimates and not bounds."""
 
 
 def decide(protocol: Protocol, rows: Iterable[tuple[float, ...]], *, controlled: bool) -> Decision:
-    """The sequential test on rows (return) or (return, value, mean of fresh values), taking no more than it needs."""
+    """The sequential test on rows (return) or (return, value, mean of fresh values); takes no more rows than it needs."""
     (low, high), threshold = protocol.range, _threshold(protocol)
     level, budget = protocol.alpha, protocol.rollouts
     if not controlled:
@@ -64,7 +49,7 @@ def decide(protocol: Protocol, rows: Iterable[tuple[float, ...]], *, controlled:
 
 
 def least_rollouts(protocol: Protocol) -> int | None:
-    """The least n at which J ≥ threshold could be certified, should every rollout return the most; None: 10⁶ are too few."""
+    """The least n at which J ≥ threshold could be certified if every rollout had the greatest return; None above 10⁶."""
     (low, high), threshold = protocol.range, _threshold(protocol)
 
     def enough(n: int) -> bool:
@@ -82,11 +67,11 @@ def least_rollouts(protocol: Protocol) -> int | None:
     return most
 
 
-def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
-    """J from returns: a lower bound, or with a threshold X which side of X it is on.
+def mean_return(protocol: Protocol, evidence: Evidence) -> Conclusion:
+    """mean-return: a lower bound on J or, with a threshold X, whether J is at least X.
 
-    With a threshold the test is two-sided, each side at level α, and yet false with probability at most α in all: what is
-    stated of J is that it lies in [min(ℓ, X), max(u, X)]. If J ≥ X, that is false only if u < J; if J < X, only if ℓ > J.
+    With a threshold the test is two-sided, each side at level α, and the statement is still false with probability at most α:
+    it says that J lies in [min(ℓ, X), max(u, X)]. If J ≥ X, that is false only if u < J; if J < X, only if ℓ > J.
     """
     returns, threshold = evidence["returns"], protocol.threshold
     numbers = {"mean of the returns": float(np.mean(returns)), "least return": min(returns)}
@@ -97,7 +82,7 @@ def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclu
         statement = f"The {what} is at least {below(bound)}."
         return Conclusion("bounded", statement, confidence, bound, None, count, numbers)
     outcome, more = _decision(protocol, evidence)
-    if protocol.candidates and outcome == "refuted":  # the level protects what is certified of all candidates, no more
+    if protocol.candidates and outcome == "refuted":  # α is the family-wise error of certifying, and of nothing else
         outcome = "not certified"
     numbers |= more
     if outcome == "certified":
@@ -117,8 +102,8 @@ def _mean_return(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclu
     return Conclusion(outcome, statement, confidence, bound, upper, count, numbers)
 
 
-def _decision(protocol: Protocol, evidence: dict[str, list[float]]) -> tuple[Outcome, dict[str, float]]:
-    """Whether J ≥ threshold is shown, refuted or neither, and numbers that tell how clearly."""
+def _decision(protocol: Protocol, evidence: Evidence) -> tuple[Outcome, dict[str, float]]:
+    """Whether J ≥ threshold is shown, refuted or neither, and the e-values of a sequential test."""
     threshold = _threshold(protocol)
     if not protocol.sequential:
         shown, refuted = _lower(protocol, evidence) >= threshold, _upper(protocol, evidence) < threshold
@@ -127,13 +112,13 @@ def _decision(protocol: Protocol, evidence: dict[str, list[float]]) -> tuple[Out
     decision = decide(protocol, zip(*columns, strict=True), controlled="fresh" in evidence)
     used = protocol.rollouts if decision.outcome == "out of budget" else decision.rollouts
     if used != len(columns[0]):
-        raise InputError(f"evidence: has {len(columns[0])} returns; want {used}, where this sequential test ends")
+        raise InputError(f"evidence: has {len(columns[0])} returns; must have {used}, where this sequential test stops")
     outcome: Outcome = "refuted" if decision.outcome == "rejected" else decision.outcome
     return outcome, {"evidence for": decision.e_certified, "evidence against": decision.e_rejected}
 
 
-def _lower(protocol: Protocol, evidence: dict[str, list[float]]) -> float:
-    """ℓ with P(J < ℓ) ≤ α."""
+def _lower(protocol: Protocol, evidence: Evidence) -> float:
+    """The lower bound ℓ with P(J < ℓ) ≤ α."""
     low, high = protocol.range
     returns = evidence["returns"]
     if protocol.two_valued:
@@ -146,8 +131,8 @@ def _lower(protocol: Protocol, evidence: dict[str, list[float]]) -> float:
     return bounds.betting_lower_bound(returns, low, high, protocol.alpha, sequential=protocol.sequential)
 
 
-def _upper(protocol: Protocol, evidence: dict[str, list[float]]) -> float:
-    """The u with P(J > u) ≤ α: the lower bound of the mirrored returns, mirrored back."""
+def _upper(protocol: Protocol, evidence: Evidence) -> float:
+    """The upper bound u with P(J > u) ≤ α: minus the lower bound of the negated returns."""
     low, high = protocol.range
     if protocol.two_valued:
         return bounds.two_valued_upper_bound(evidence["returns"], low, high, protocol.alpha)
@@ -155,7 +140,8 @@ def _upper(protocol: Protocol, evidence: dict[str, list[float]]) -> float:
     return -_lower(dataclasses.replace(protocol, low=-high, high=-low), mirrored)
 
 
-def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+def single_episode(protocol: Protocol, evidence: Evidence) -> Conclusion:
+    """single-episode: a lower bound L(s) on the return of a new episode."""
     assert protocol.delta is not None
     found = bounds.order_bound(evidence["returns"], evidence["values"], protocol.alpha, protocol.delta)
     margin = f"+ {below(found.margin)}" if found.margin > 0 else f"− {above(-found.margin)}"
@@ -169,7 +155,8 @@ def _episode(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion
     return Conclusion("bounded", statement, 1 - protocol.delta, found.margin, None, found.rollouts, numbers)
 
 
-def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+def evaluator_overstatement(protocol: Protocol, evidence: Evidence) -> Conclusion:
+    """evaluator-overstatement: a margin λ below the predictions, with which they overstate by at most ε on average."""
     low, high = protocol.range
     assert protocol.epsilon is not None
     returns, values = evidence["returns"], evidence["values"]
@@ -177,7 +164,7 @@ def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusi
     numbers = {"mean of the returns": float(np.mean(returns)), "mean of V̂": float(np.mean(values))}
     if found.margin is None or found.bound is None:
         statement = (
-            f"Not shown for any margin that V̂(s) less it overstates by at most {protocol.epsilon:.15g} on average."
+            f"It is not shown for any margin λ that V̂(s) − λ overstates by at most {protocol.epsilon:.15g} on average."
         )
         return Conclusion("not certified", statement, 1 - protocol.alpha, None, None, len(returns), numbers)
     statement = (
@@ -186,12 +173,13 @@ def _shortfall(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusi
     )
     numbers |= {
         "mean of L over start states": float(np.mean(found.at(values))),
-        "bound of the mean shortfall": found.bound,
+        "bound of the mean overstatement": found.bound,
     }
     return Conclusion("certified", statement, 1 - protocol.alpha, found.margin, None, len(returns), numbers)
 
 
-def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+def evaluator_error(protocol: Protocol, evidence: Evidence) -> Conclusion:
+    """evaluator-error: an upper bound on the root mean squared error of the predictions."""
     low, high = protocol.range
     returns, others, values = evidence["returns"], evidence["others"], evidence["values"]
     bound = bounds.rmse_upper_bound(returns, others, values, low, high, protocol.alpha)
@@ -202,14 +190,15 @@ def _error(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
     statement = (
         f"The evaluator's root mean squared error over start states of {task(protocol)} is at most {above(bound)}."
         if outcome != "not certified"
-        else f"Not shown that the evaluator's root mean squared error is at most {protocol.epsilon:.15g}; what is shown is "
-        f"{above(bound)}."
+        else "It is not shown that the evaluator's root mean squared error is at most "
+        f"{protocol.epsilon:.15g}; it is at most {above(bound)}."
     )
     numbers = {"estimate of the mean squared error": float(products.mean())}
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 2 * len(returns), numbers)
 
 
-def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclusion:
+def new_policy(protocol: Protocol, evidence: Evidence) -> Conclusion:
+    """new-policy: a lower bound on J from the prediction and the calibration policies."""
     assert protocol.value_error is not None
     found = bounds.conformal_bound(
         evidence["bounds"], evidence["predictions"], protocol.alpha, value_error=protocol.value_error
@@ -219,8 +208,8 @@ def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclus
     bound = max(float(found.at(prediction)), low)
     if bound > high:
         raise InputError(
-            f"prediction: {prediction:g} and the margin {found.margin:g} add up to more than the greatest possible return "
-            f"{high:g}; this evaluator is not like those of the calibration policies, and nothing can be concluded"
+            f"prediction: {prediction:g} and the margin {found.margin:g} exceed the greatest possible return {high:g}; "
+            "this evaluator is not like those of the calibration policies, and nothing can be concluded"
         )
     outcome: Outcome = "bounded"
     if protocol.threshold is not None:
@@ -228,14 +217,14 @@ def _new_policy(protocol: Protocol, evidence: dict[str, list[float]]) -> Conclus
     statement = (
         f"The mean discounted return J of this policy in {task(protocol)} is at least {below(bound)}; it was not deployed."
         if outcome != "not certified"
-        else f"Not shown that J is at least {protocol.threshold:.15g}; what is shown without deploying it is {below(bound)}."
+        else f"It is not shown that J is at least {protocol.threshold:.15g}; without deployment it is at least {below(bound)}."
     )
     numbers = {"prediction": prediction, "margin": found.margin, "rank of the residual": float(found.index)}
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 0, numbers)
 
 
 def task(protocol: Protocol) -> str:
-    """Where a statement holds, and what it takes on the word of whoever asked for the certificate."""
+    """The task about which a statement is made, and what the issuer assumed about its returns."""
     found = f"{protocol.world} (horizon {protocol.horizon}, discount {protocol.discount:g}"
     if protocol.two_valued:
         found += f", if every return is {protocol.low:.15g} or {protocol.high:.15g}"
@@ -245,7 +234,7 @@ def task(protocol: Protocol) -> str:
 
 
 def below(number: float) -> str:
-    """Six digits, rounded down: what is printed of a lower bound must not promise more than it does.
+    """Six digits, rounded down, so that a printed lower bound is valid.
 
     >>> below(-4.72215344), below(1.23456789)
     ('-4.72216', '1.23456')
@@ -254,7 +243,7 @@ def below(number: float) -> str:
 
 
 def above(number: float) -> str:
-    """Six digits, rounded up, for upper bounds.
+    """Six digits, rounded up, so that a printed upper bound is valid.
 
     >>> above(0.0123456189)
     '0.0123457'
@@ -271,26 +260,25 @@ def _rounded(number: float, towards: Callable[[float], int]) -> str:
 
 def _threshold(protocol: Protocol) -> float:
     if protocol.threshold is None:
-        raise InputError("threshold: is missing; want the J that is to be reached")
+        raise InputError("threshold: is missing; must be a number")
     return protocol.threshold
 
 
 def percent(share: float) -> str:
-    """A share in per cent, rounded down; only 1 is 100 %.
+    """A share in per cent, rounded down; only 1 gives 100 %.
 
     >>> percent(0.95), percent(0.9), percent(0.949999), percent(1 - 1e-9), percent(1.0)
     ('95 %', '90 %', '94.99 %', '99.9999999 %', '100 %')
     """
     if not 0 <= share <= 1:
-        raise InputError(f"share: {share:g} is not allowed; want a number from 0 to 1")
+        raise InputError(f"share: {share:g} is not allowed; must be a number from 0 to 1")
     digits = 2 if share == 1 else max(2, ceil(-log10(1 - share) - 1e-6) - 2)
     scale = 10**digits
     return f"{floor(100 * share * scale + 1e-3) / scale:.{digits}f}".rstrip("0").rstrip(".") + " %"
 
 
-def weaker(stated: Conclusion, fresh: Conclusion, claim: Claim) -> Conclusion:
-    """What two tests of a claim both show; never more than the fresh one does."""
+def weaker(stated: Conclusion, fresh: Conclusion, larger_is_stronger: bool) -> Conclusion:
+    """What two tests of a claim both show; never more than what the fresh one shows."""
     if stated.bound is None or fresh.bound is None or stated.outcome not in ("certified", "bounded"):
         return fresh
-    lower_is_weaker = claim in ("J", "C2", "C5")
-    return stated if (stated.bound <= fresh.bound) == lower_is_weaker else fresh
+    return stated if (stated.bound <= fresh.bound) == larger_is_stronger else fresh

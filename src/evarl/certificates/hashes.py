@@ -1,4 +1,4 @@
-"""What names a file, a piece of plain data, and the code that runs. No JAX."""
+"""SHA-256 of files, plain data and the source of this package. No JAX."""
 
 import functools
 import hashlib
@@ -8,27 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt32
 
 import evarl
 from evarl.runs.provenance import commit, versions
 from evarl.storage.files import hash_regular
 
 LONGEST = 2**30
-"""Bytes; maximum accepted size of a file that a certificate binds, or of its page."""
+"""Bytes; maximum accepted size of a file that a certificate refers to, or of its page."""
+SOURCE = {".py", ".html", ".css", ".js"}
 
 
 def of_file(path: Path) -> str:
-    """SHA-256 of its bytes."""
+    """SHA-256 of a file's bytes."""
     return hash_regular(path, LONGEST)
 
 
 def of_bytes(data: bytes) -> str:
-    """SHA-256."""
+    """SHA-256 of bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 def of_data(data: Any) -> str:
-    """SHA-256 of plain data, whatever the order of its fields.
+    """SHA-256 of plain data; the order of fields does not matter.
 
     >>> of_data({"a": 1, "b": [2.5]}) == of_data({"b": [2.5], "a": 1})
     True
@@ -36,8 +38,8 @@ def of_data(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def random_key(digest: str) -> np.ndarray:
-    """A key of all that is random, as JAX's old-style keys are: the first two words of a SHA-256.
+def random_key(digest: str) -> UInt32[np.ndarray, "2"]:
+    """An old-style JAX key: the first two words of a SHA-256.
 
     >>> random_key("0000000100000002" + 48 * "0")
     array([1, 2], dtype=uint32)
@@ -47,20 +49,20 @@ def random_key(digest: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Code:
-    """What a certificate was made with."""
+    """The code that issued a certificate."""
 
     source: str
-    """SHA-256 of this package's source."""
+    """SHA-256 of this package's modules and templates."""
     commit: str | None
     versions: dict[str, str | None]
-    """Of Python and of the packages that numbers depend on."""
+    """Versions of Python and of the packages that numbers depend on."""
 
 
 @functools.cache
 def of_code() -> Code:
-    """The source of this package, and what it stands on; read once, as it was when this process began to bounds."""
+    """The code of this process; the source is read once."""
     package = Path(evarl.__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in sorted(one for one in package.rglob("*") if one.suffix in SOURCE):
         digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
     return Code(digest.hexdigest(), commit(), versions())

@@ -1,11 +1,12 @@
-"""The ledger of a run: which tests were begun, in a chain of hashes that shows deletions and reordering.
+"""The ledger of a run: a hash chain of the tests that were begun, which shows deletions and reordering. No JAX.
 
-Trying until a test passes is no test. Every protocol is registered here before its first rollout; a second test of the same claim
-about the same policy is refused unless it is asked for explicitly, and then the certificate counts the levels of all tests.
+Repeating a test until it passes makes its level invalid. Every protocol is therefore registered before its first rollout; a
+second test of the same claim about the same policy is refused unless it is asked for, and then the certificate counts the
+levels of all tests.
 
-`certificates/ledger.json` is a list of entries. Each holds the SHA-256 of the one before it, so whoever knows the
-SHA-256 of some entry (the *head* at that time) can tell that nothing before it was deleted, changed or reordered since. Somebody
-who replaces the whole ledger is caught only by a head that was published before.
+`certificates/ledger.json` holds a list of entries, each with the SHA-256 of the one before it. Whoever knows the SHA-256 of
+some entry (the *head* at that time) can tell that nothing before it was deleted, changed or reordered since. A ledger that was
+replaced as a whole is detected only by a head that was published before.
 """
 
 import dataclasses
@@ -17,19 +18,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from evarl.certificates import hashes
-from evarl.certificates.certificate import Attempt, Place
+from evarl.certificates.certificate import FORMAT, Attempt, Place, check_format
 from evarl.certificates.protocol import LARGEST_LEVEL, LEAST_LEVEL, Protocol
 from evarl.errors import FileError, InputError
+from evarl.runs.provenance import versions
 from evarl.storage.files import write_bytes
 from evarl.storage.plain import as_declared, read_json
 
 FOLDER = "certificates"
 LEDGER = "ledger.json"
 NOTHING = "0" * 64
-"""What the first entry has in place of the SHA-256 of the one before it."""
+"""Stands in the first entry for the SHA-256 of the one before."""
+Kind = Literal["test", "comparison", "certificate"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,11 @@ class Entry:
     previous: str
     """SHA-256 of the entry before."""
     time: str
-    kind: Literal["test", "comparison", "certificate"]
+    kind: Kind
     digest: str
     """SHA-256 of the protocol of the test, of the comparison, or of the certificate."""
     error: float = 0.0
-    """Of a test or a comparison: the probability that it concludes what is false."""
+    """Of a test or a comparison: the probability that its conclusion is false."""
     protocol: Protocol | None = None
     """Of a test."""
     candidates: tuple[str, ...] = ()
@@ -58,8 +61,13 @@ class Entry:
 
 
 def path_of(run: Path, protocol: Protocol) -> Path:
-    """Where the certificate of a protocol goes."""
-    return run / FOLDER / f"{protocol.claim}-seed-{protocol.seed}-{protocol.hash()[:12]}.json"
+    """The file of the certificate of a protocol."""
+    return run / FOLDER / file_name(protocol)
+
+
+def file_name(protocol: Protocol) -> str:
+    """The name of the file of a certificate."""
+    return f"{protocol.claim}-seed-{protocol.seed}-{protocol.hash()[:12]}.json"
 
 
 def read(run: Path) -> list[Entry]:
@@ -67,12 +75,20 @@ def read(run: Path) -> list[Entry]:
     file, entries, previous = run / FOLDER / LEDGER, [], NOTHING
     if not os.path.lexists(file):
         if kept := next(iter(sorted((run / FOLDER).glob("*-seed-*.json"))), None):
-            raise FileError(f"{file}: is missing, though there is {kept.name}; entries were deleted, put it back")
+            raise FileError(
+                f"{file}: is missing, although there is {kept.name}; entries were deleted, restore the file"
+            )
         return []
     data = read_json(file)
-    if not isinstance(data, list):
-        raise FileError(f"{file}: is not a ledger; want a list of entries")
-    for number, one in enumerate(data):
+    if isinstance(data, list):  # the layout before format 3, which did not name its version
+        raise FileError(
+            f"{file}: is a ledger of format 2 or 1, written by evarl 0.1.0; this version reads format {FORMAT} only"
+        )
+    check_format(data, "ledger", file)
+    listed = data.get("entries")
+    if data.keys() != {"format", "evarl", "entries"} or not isinstance(listed, list):
+        raise FileError(f"{file}: is not a ledger; must have a format, a version of evarl and a list of entries")
+    for number, one in enumerate(listed):
         where = f"{file}, entry {number}"
         stated = one.pop("sha256", None) if isinstance(one, dict) else None
         entry = as_declared(Entry, one, where)
@@ -85,22 +101,22 @@ def read(run: Path) -> list[Entry]:
 
 
 def _check_entry(entry: Entry, where: str) -> None:
-    """Refuse what `_append` never writes, though the chain may fit: a level of 0 or less would raise a confidence."""
+    """Refuse entries that are never written, even if the chain fits: a level of 0 or less would raise a confidence."""
     if entry.kind == "certificate":
         return
     errors = [entry.error, *(one.error for one in entry.earlier)]
     if entry.kind == "test":
         protocol = entry.protocol
         if protocol is None or (protocol.hash(), protocol.error) != (entry.digest, entry.error):
-            raise FileError(f"{where}: is not what its protocol says")
+            raise FileError(f"{where}: does not agree with its protocol")
     elif not entry.candidates:
         raise FileError(f"{where}: is a comparison without candidates")
     if any(not LEAST_LEVEL <= error <= LARGEST_LEVEL for error in errors):
-        raise FileError(f"{where}: has a level outside of what is allowed; want {LEAST_LEVEL:g} to {LARGEST_LEVEL}")
+        raise FileError(f"{where}: has a level that is not allowed; must be {LEAST_LEVEL:g} to {LARGEST_LEVEL}")
 
 
 def head(entries: list[Entry]) -> str:
-    """SHA-256 of the newest entry, which stands for all before it."""
+    """SHA-256 of the newest entry, which determines all before it."""
     return entries[-1].hash() if entries else NOTHING
 
 
@@ -111,16 +127,16 @@ def find(entries: list[Entry], protocol: Protocol) -> Entry | None:
 
 
 def place(entry: Entry) -> Place:
-    """An entry as certificates refer to it."""
+    """The place of an entry, for certificates."""
     return Place(entry.number, entry.hash())
 
 
 def earlier_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ...]:
-    """What was begun before a test and counts against it; all of the ledger if the test is not registered yet.
+    """Tests that were begun before a test and count against it; all of the ledger if it is not registered yet.
 
-    These are tests of the same claim about the same seed: within a run that is the same policy, whatever its bytes. A test
-    that is part of a comparison also counts earlier comparisons in its candidates' runs: whoever drops a candidate that has
-    failed and compares the others again has tried twice.
+    These are tests of the same claim about the same seed, which within a run is the same policy, whatever its bytes. A test
+    that is part of a comparison also counts earlier comparisons in its candidates' runs: to drop a candidate that has failed
+    and to compare the others again is a second attempt.
     """
     own = find(entries, protocol)
     before = entries if own is None else entries[: own.number]
@@ -132,7 +148,7 @@ def earlier_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ..
 
 
 def all_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ...]:
-    """Every test of this claim about this seed that was begun, whenever; by its comparison where it is the first of one."""
+    """All tests of this claim about this seed, earlier or later; the first test of a comparison stands for the comparison."""
     found: dict[str, Attempt] = {}
     for entry in entries:
         other = entry.protocol
@@ -150,39 +166,39 @@ def compared(entries: list[Entry], protocol: Protocol) -> bool:
 
 
 def register(run: Path, protocol: Protocol, again: bool) -> tuple[Entry, tuple[Attempt, ...]]:
-    """Enter a test before anything is rolled out; gives its entry and the earlier tests that count."""
+    """Register a test before its first rollout; returns its entry and the earlier tests that count."""
     with locked([run]):
         entries = read(run)
         earlier = earlier_tests(entries, protocol)
         if (own := find(entries, protocol)) is not None:
             return own, earlier
-        if earlier and not again and not protocol.candidates:  # a comparison asks for all its candidates at once
+        if earlier and not again and not protocol.candidates:  # a comparison is refused as a whole
             raise InputError(
                 f"{protocol.claim} has been tested for this policy before, at level {earlier[-1].error:g}, "
-                f"{_what_became(run, entries, earlier[-1])}. With --again there are new rollouts, and the levels of all tests "
-                f"add up, to a confidence of at most {1 - sum(one.error for one in earlier) - protocol.error:.4g}"
+                f"{_result_of(run, entries, earlier[-1])}. With --again it is tested with new rollouts, and the levels of all "
+                f"tests add up, to a confidence of at most {1 - sum(one.error for one in earlier) - protocol.error:.4g}"
             )
         return _append(run, entries, "test", protocol.hash(), error=protocol.error, protocol=protocol), earlier
 
 
-def _what_became(run: Path, entries: list[Entry], attempt: Attempt) -> str:
-    """Where the result of an earlier test is."""
+def _result_of(run: Path, entries: list[Entry], attempt: Attempt) -> str:
+    """The state of an earlier test, in words."""
     tests = (entry.protocol for entry in entries if entry.protocol)
     test = next((one for one in tests if attempt.digest in (one.hash(), one.comparison)), None)
     path = None if test is None else path_of(run, test)
     if path is None or not path.exists():
-        return "and was not finished; the same command as then finishes it"
-    return f"and its result stands ({path})"
+        return "and was not finished; the same command as then continues it"
+    return f"and the result is {path}"
 
 
 def register_comparison(tests: list[tuple[Path, Protocol]], again: bool) -> None:
-    """Enter a comparison in the ledgers of all its candidates' runs, whether or not their turn will come."""
+    """Register a comparison in the ledgers of the runs of all its candidates, also of those that will not be tested."""
     first = tests[0][1]
     with locked([run for run, _ in tests]):
         ledgers = {run: read(run) for run, _ in tests}
         missing = [run for run, entries in ledgers.items() if not compared(entries, first)]
         begun = any(find(ledgers[run], protocol) for run, protocol in tests)
-        if not missing and begun:  # it was interrupted, and goes on
+        if not missing and begun:  # it was interrupted and is continued
             return
         shared = {
             entry.digest: Attempt(entry.digest, entry.error)
@@ -192,31 +208,23 @@ def register_comparison(tests: list[tuple[Path, Protocol]], again: bool) -> None
         }
         if not again and (shared or any(earlier_tests(ledgers[run], protocol) for run, protocol in tests)):
             raise InputError(
-                "runs: some of these policies have been tested or compared before; the results stand. With --again there are "
-                "new rollouts, and the levels of all tests add up"
+                "runs: some of these policies have been tested or compared before. With --again they are tested with new "
+                "rollouts, and the levels of all tests add up"
             )
+        more = {"error": first.error, "candidates": first.candidates, "earlier": tuple(shared.values())}
         for run in missing:
-            earlier = tuple(shared.values())
-            _append(
-                run,
-                ledgers[run],
-                "comparison",
-                first.comparison,
-                first.error,
-                candidates=first.candidates,
-                earlier=earlier,
-            )
+            _append(run, ledgers[run], "comparison", first.comparison, **more)
 
 
 def enter_certificate(run: Path, digest: str) -> None:
-    """Enter the SHA-256 of a certificate that is about to be written."""
+    """Register the SHA-256 of a certificate that is about to be written."""
     with locked([run]):
         _append(run, read(run), "certificate", digest)
 
 
 @contextmanager
 def locked(runs: list[Path]) -> Iterator[None]:
-    """Keep other processes from registering in these runs at the same time."""
+    """A lock that keeps other processes from registering in these runs."""
     with ExitStack() as stack:
         for run in sorted(set(runs)):
             folder = run / FOLDER
@@ -230,20 +238,12 @@ def locked(runs: list[Path]) -> Iterator[None]:
         yield
 
 
-def _append(
-    run: Path,
-    entries: list[Entry],
-    kind: Literal["test", "comparison", "certificate"],
-    digest: str,
-    error: float = 0.0,
-    protocol: Protocol | None = None,
-    candidates: tuple[str, ...] = (),
-    earlier: tuple[Attempt, ...] = (),
-) -> Entry:
-    """The new entry; the file is replaced as a whole, so that none is ever half-written."""
+def _append(run: Path, entries: list[Entry], kind: Kind, digest: str, **fields: Any) -> Entry:
+    """Add an entry; the file is replaced as a whole, so that it is never half-written."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    entry = Entry(len(entries), head(entries), now, kind, digest, error, protocol, candidates, earlier)
+    entry = Entry(len(entries), head(entries), now, kind, digest, **fields)
     entries.append(entry)
-    data = [dataclasses.asdict(one) | {"sha256": one.hash()} for one in entries]
+    listed = [dataclasses.asdict(one) | {"sha256": one.hash()} for one in entries]
+    data = {"format": f"evarl ledger {FORMAT}", "evarl": versions()["evarl"], "entries": listed}
     write_bytes(run / FOLDER / LEDGER, (json.dumps(data, indent=1) + "\n").encode())
     return entry

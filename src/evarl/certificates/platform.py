@@ -1,4 +1,4 @@
-"""What decides the bits of results: instruction set, libraries and settings of JAX."""
+"""The platform that the bits of results depend on: instruction set, libraries and settings of JAX."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ VECTOR = re.compile(r"^(avx|amx|fma|f16c|sse4|asimd|sve|neon)")
 
 
 def platform_here() -> dict[str, str]:
-    """The platform that this process runs on; results are compared bit by bit only between equal ones.
+    """The platform of this process; results are compared bit by bit only between equal platforms.
 
     >>> platform_here()["jax_enable_x64"]
     'False'
@@ -37,18 +37,18 @@ def platform_here() -> dict[str, str]:
 
 
 def differences(then: dict[str, str], now: dict[str, str]) -> list[str]:
-    """What differs, and how."""
+    """The differences between two platforms, one line each."""
     return [f"{name} was {then.get(name)!r:.80}, is {now[name]!r:.80}" for name in now if then.get(name) != now[name]]
 
 
 def _flags() -> str:
-    """XLA's flags without order and without those that are about files."""
+    """XLA's flags in alphabetical order, without those about files."""
     flags = os.environ.get("XLA_FLAGS", "").split()
     return " ".join(sorted(flag for flag in set(flags) if not flag.startswith("--xla_dump")))
 
 
 def _instruction_set() -> str:
-    """Names of the vector instructions that compilers choose among."""
+    """Names of the vector instruction sets of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

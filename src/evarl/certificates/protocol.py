@@ -1,8 +1,8 @@
-"""The protocol of a test: everything that is fixed before the first rollout. Its hash seeds all random numbers of the test.
+"""The protocol of a test: everything that is fixed before the first rollout. Its hash is the seed of all random numbers.
 
-Whoever has the protocol can make the same rollouts again. Whoever issues it could try out protocols until one is lucky, unless
-it contains a nonce that somebody else chose after all the rest was fixed; `evarl verify` therefore makes fresh rollouts of its
-own for a verifier who did not choose the nonce in this way.
+Whoever has the protocol can repeat the same rollouts. An issuer could try protocols until one is lucky, unless the protocol
+contains a nonce that somebody else chose after the rest was fixed; `evarl verify` therefore makes fresh rollouts for a verifier
+who did not choose the nonce in this way. No JAX.
 """
 
 import dataclasses
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import UInt32
 
 from evarl.certificates import hashes
+from evarl.certificates.names import ClaimName
 from evarl.errors import InputError
 
-Claim = Literal["J", "C2", "C3", "C4", "C5"]
-
 LEAST_LEVEL, LARGEST_LEVEL = 1e-9, 0.5
-"""A statement that is more likely false than true is no certificate, and no simulation is more reliable than the former."""
+"""Range of levels: above, a statement would be more likely false than true; below, no simulation is reliable enough."""
 
 
 def policy_name(seed: int) -> str:
@@ -28,7 +28,7 @@ def policy_name(seed: int) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """One of the policies that C5 learns from. Where its run lies is no part of the protocol: verifiers say that themselves."""
+    """A calibration policy of the claim new-policy. The path of its run is given by the verifier and not part of the protocol."""
 
     seed: int
     files: dict[str, str]
@@ -39,53 +39,53 @@ class Calibration:
 class Protocol:
     """A claim about one policy, and how it is tested."""
 
-    claim: Claim
+    claim: ClaimName
     world: str
     horizon: int
     discount: float
     seed: int
-    """Whose policy and evaluator of the run."""
+    """The seed of the run whose policy and evaluator are tested."""
     files: dict[str, str]
-    """SHA-256 by name within the run: policy, configuration, and where there are any, evaluator and assessment."""
+    """SHA-256 by name within the run: policy, configuration and, if there are any, evaluator and assessment."""
     alpha: float
     rollouts: int
-    """n, or the budget of a sequential test; in C4 the number of states, in C5 for each calibration policy."""
+    """n, or the budget of a sequential test; for evaluator-error of states, for new-policy of each calibration policy."""
     sequential: bool = False
     threshold: float | None = None
     delta: float | None = None
-    """Of C2: probability that fewer than the share 1 − alpha of episodes reach the bound."""
+    """For single-episode: probability δ that the coverage is below 1 − α."""
     epsilon: float | None = None
-    """Of C3 and C4: the error that is allowed."""
+    """For evaluator-overstatement and evaluator-error: the error that is allowed."""
     low: float | None = None
-    """Least possible return; none is needed for C2."""
+    """Least possible return; single-episode needs none."""
     high: float | None = None
     range_from: Literal["world", "user"] | None = None
     batch: int = 256
-    """Rollouts that are made side by side."""
+    """Number of rollouts that are made in parallel."""
     fresh: int = 32
-    """Fresh start states for each rollout, whose predictions the control variate is centred by."""
+    """Fresh start states for each rollout, whose predictions centre the control variate."""
     value_error: float | None = None
-    """Of C5: the level of the lower bounds that stand for true values."""
+    """For new-policy: the level of the lower bounds that are used for the true values of the calibration policies."""
     calibration: tuple[Calibration, ...] = ()
     candidates: tuple[str, ...] = ()
     """In a comparison: SHA-256 of the policies in the order in which they are tested."""
     nonce: str = ""
-    """Text chosen by somebody other than the issuer, after the policy was fixed; empty if there is none."""
+    """Text chosen by somebody other than the issuer after the policy was fixed; empty if there is none."""
     world_sha256: str | None = None
-    """Of the file that the world is read from, if it is."""
+    """SHA-256 of the file that the world is read from, if it is."""
     two_valued: bool = False
-    """Whether every return is either `low` or `high` by the rules of the task; J only."""
+    """Whether every return is either `low` or `high` by the rules of the task."""
 
     @property
     def range(self) -> tuple[float, float]:
-        """Least and greatest return that are possible."""
+        """The least and the greatest possible return."""
         if self.low is None or self.high is None:
-            raise InputError("range: is missing; want the least and the greatest return that are possible")
+            raise InputError("range: is missing; must be the least and the greatest possible return")
         return self.low, self.high
 
     @property
     def policy(self) -> str:
-        """SHA-256 of the policy that is tested; empty where somebody has forged a protocol without one."""
+        """SHA-256 of the policy that is tested; empty in a forged protocol without one."""
         return self.files.get(policy_name(self.seed), "")
 
     @property
@@ -102,7 +102,7 @@ class Protocol:
 
     @property
     def error(self) -> float:
-        """The probability that what is concluded is false."""
+        """The probability that the conclusion is false."""
         return self.alpha if self.delta is None else self.delta
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,6 +113,6 @@ class Protocol:
         """SHA-256 of all fields."""
         return hashes.of_data(self.to_dict())
 
-    def key(self) -> np.ndarray:
+    def key(self) -> UInt32[np.ndarray, "2"]:
         """The key of all random numbers, in JAX's old style."""
         return hashes.random_key(self.hash())

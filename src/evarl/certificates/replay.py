@@ -1,4 +1,4 @@
-"""Rollouts made again: the same ones, where bits can be compared, or fresh ones, which the issuer could not choose."""
+"""Repeated rollouts: the same ones, where bits can be compared, or fresh ones, which the issuer could not choose."""
 
 import os
 from dataclasses import dataclass, replace
@@ -9,14 +9,15 @@ from scipy.stats import ks_2samp
 from evarl.certificates import hashes
 from evarl.certificates.certificate import Certificate
 from evarl.certificates.checks import Changes
-from evarl.certificates.conclusions import Conclusion, conclude, weaker
-from evarl.certificates.evidence import PolicyTest, Say, gather
+from evarl.certificates.claims import CLAIMS, conclude, gather
+from evarl.certificates.conclusions import Conclusion, weaker
+from evarl.certificates.evidence import PolicyTest, Say
 from evarl.certificates.platform import differences, platform_here
 
 DIFFERENT = 1e-4
-"""Level of the test that stored and fresh returns have one distribution."""
+"""Level of the test that stored and fresh returns have the same distribution."""
 SAMPLED = ("returns", "others", "bounds")
-"""Columns that depend on nothing but the policies and chance; predictions also depend on one random assessment."""
+"""Columns that are a random sample; predictions also depend on one random assessment."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,16 @@ class Replay:
 
     changed: Changes
     conclusion: Conclusion
-    """What stands: the certificate's conclusion, or that of fresh rollouts where it states less."""
+    """The conclusion that is confirmed: the certificate's, or that of fresh rollouts where it states less."""
 
 
 def fresh_key() -> np.ndarray:
-    """A key that nobody could foresee, in JAX's old style."""
+    """An unpredictable key, in JAX's old style."""
     return np.frombuffer(os.urandom(8), np.uint32).copy()
 
 
 def obstacles(certificate: Certificate) -> list[str]:
-    """Why bits cannot be compared here; empty on the platform, and with the code, that issued the certificate."""
+    """Reasons why bits cannot be compared here; none on the platform and with the code that issued the certificate."""
     here, found = hashes.of_code(), differences(certificate.platform, platform_here())
     if here.source != certificate.code.source:
         then, now = certificate.code.commit, here.commit
@@ -46,34 +47,34 @@ def obstacles(certificate: Certificate) -> list[str]:
 
 
 def same_rollouts(certificate: Certificate, test: PolicyTest, say: Say) -> Changes:
-    """Make the certificate's own rollouts again; every number must be the same."""
+    """Repeat the certificate's own rollouts; every number must be the same."""
     changed, again = {}, gather(test, say)
     for name in sorted(certificate.evidence.keys() | again.keys()):
         then, now = np.asarray(certificate.evidence.get(name, ())), np.asarray(again.get(name, ()))
         if then.shape != now.shape:
-            changed[name] = f"there were {then.size}, and now there are {now.size}"
+            changed[name] = f"there are {then.size} in the certificate, and {now.size} when repeated"
         elif not np.array_equal(then, now):
             worst = float(np.abs(then - now).max())
-            changed[name] = f"come out otherwise now: they differ by up to {worst:.3g}"
+            changed[name] = f"are different when repeated, by up to {worst:.3g}"
     return changed
 
 
 def fresh_rollouts(certificate: Certificate, test: PolicyTest, key: np.ndarray, say: Say) -> Replay:
-    """Make as many rollouts from another key: do they look like the stored ones, and do they show the same?
+    """Make as many rollouts from another key and compare their distribution and their conclusion with the certificate's.
 
-    The conclusion that stands is the weaker of the two. It is no stronger than that of the fresh rollouts alone, and so has the
-    stated confidence whatever the issuer did.
+    The conclusion that is confirmed is the weaker of the two. It is no stronger than that of the fresh rollouts alone, and so has
+    the stated confidence whatever the issuer did.
     """
     evidence = gather(replace(test, key=key), say)
     changed = {} if test.protocol.sequential else _unlike(certificate.evidence, evidence)
     now, then = conclude(test.protocol, evidence), certificate.conclusion
     if now.outcome != then.outcome:
         changed["outcome"] = f"is {then.outcome!r} in the certificate; fresh rollouts give {now.outcome!r}"
-    return Replay(changed, weaker(then, now, test.protocol.claim))
+    return Replay(changed, weaker(then, now, CLAIMS[test.protocol.claim].larger_is_stronger))
 
 
 def _unlike(then: dict[str, tuple[float, ...]], now: dict[str, list[float]]) -> Changes:
-    """Columns whose distribution is another one, by a two-sample Kolmogorov–Smirnov test."""
+    """Columns with another distribution, by a two-sample Kolmogorov–Smirnov test."""
     found = {}
     for name in SAMPLED:
         if name in then and name in now and (p := ks_2samp(then[name], now[name]).pvalue) < DIFFERENT:

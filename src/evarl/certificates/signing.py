@@ -1,4 +1,4 @@
-"""Ed25519 signatures: who issued a certificate. Keys are PEM files, as OpenSSL and ssh-keygen can make them."""
+"""Ed25519 signatures of certificates. Keys are PEM files, as OpenSSL makes them."""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PURPOSE = "evarl certificate\n"
-"""Stands before what is signed, so that a signature cannot be used for anything else."""
+"""Prefix of the signed text, so that a signature cannot be used for anything else."""
 LONGEST = 10_000
 """Bytes; maximum accepted size of a key file."""
 
@@ -28,16 +28,14 @@ class Signature:
 
 
 def new_key(path: Path) -> Path:
-    """Make a key pair: the private key in `path`, readable by its owner only, the public one beside it in `path`.pub."""
+    """Make a key pair: the private key in `path`, readable by its owner only, and the public key in `path`.pub."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     public_path = path.with_name(f"{path.name}.pub")
     for one in (path, public_path):
         if one.exists():
-            raise InputError(
-                f"{one}: exists already; choose another name, since a key that is lost cannot be made again"
-            )
+            raise InputError(f"{one}: exists already; choose another name, since a lost key cannot be made again")
     private = Ed25519PrivateKey.generate()
     plain = serialization.NoEncryption()
     secret = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
@@ -61,7 +59,7 @@ def sign(digest: str, private_key: Path) -> Signature:
 
 
 def load_private_key(path: Path) -> "Ed25519PrivateKey":
-    """The key in a PEM file; InputError where there is none that can sign."""
+    """The private key in a PEM file."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -69,14 +67,14 @@ def load_private_key(path: Path) -> "Ed25519PrivateKey":
     try:
         key = serialization.load_pem_private_key(read_regular(path, LONGEST), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise InputError(f"sign: {path} holds no private key without password; make one with evarl keygen") from error
+        raise InputError(f"sign: {path} is not a private key without password; make one with evarl keygen") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise InputError(f"sign: {path} is a key of another kind; want Ed25519, as evarl keygen makes them")
+        raise InputError(f"sign: {path} is a key of another kind; must be Ed25519, as made by evarl keygen")
     return key
 
 
 def is_valid(signature: Signature, digest: str) -> bool:
-    """Whether the signature was made for this SHA-256 by the owner of the key that it names."""
+    """Whether a signature of this SHA-256 was made with the key that it names."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -98,10 +96,10 @@ def public_key(path: Path) -> str:
         key = serialization.load_pem_public_key(read_regular(path, LONGEST))
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InputError(
-            f"key: {path} holds no public key; want the file ending in .pub that evarl keygen made"
+            f"key: {path} is not a public key; must be the file ending in .pub that evarl keygen made"
         ) from error
     if not isinstance(key, Ed25519PublicKey):
-        raise InputError(f"key: {path} is a key of another kind; want Ed25519, as evarl keygen makes them")
+        raise InputError(f"key: {path} is a key of another kind; must be Ed25519, as made by evarl keygen")
     return key.public_bytes_raw().hex()
 
 

@@ -1,4 +1,4 @@
-"""Verify a certificate: derive again what it states, and make rollouts that its issuer could not choose."""
+"""Verifying certificates: derive again what they state, and make rollouts that the issuer could not choose."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,34 +8,34 @@ import numpy as np
 
 from evarl.certificates import hashes, ledger, signing
 from evarl.certificates.certificate import Certificate, joint_confidence, load
-from evarl.certificates.checks import Changes, check, derive_test, file_changes
+from evarl.certificates.certified_policy import open_policy
+from evarl.certificates.checks import Changes, check, file_changes
+from evarl.certificates.claims import CLAIMS
 from evarl.certificates.conclusions import Conclusion, percent
 from evarl.certificates.evidence import PolicyTest, Say
-from evarl.certificates.planning import calibration_of, run_directory
+from evarl.certificates.planning import calibration_of, calibration_runs
 from evarl.certificates.protocol import Protocol
 from evarl.certificates.replay import fresh_key, fresh_rollouts, obstacles, same_rollouts
 from evarl.certificates.signing import Signature
-from evarl.certificates.subject import open_subject
 from evarl.errors import EvarlError, FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
-from evarl.runs.run import Run
 from evarl.storage.files import refuse_links_out
 
 
 @dataclass(frozen=True)
 class Reliance:
-    """What a verifier knows from elsewhere than the certificate."""
+    """What a verifier knows from other sources than the certificate."""
 
     nonce: str | None = None
-    """Text that the verifier chose after the plan was known."""
+    """Text that the verifier chose after knowing the plan."""
     plan: str | None = None
-    """SHA-256 of all of the protocol but the nonce, as `evarl certify --plan` gave it before the nonce was chosen."""
+    """SHA-256 of the protocol without the nonce, as printed by `evarl certify --plan` before the nonce was chosen."""
     key: str | Path | None = None
     """PEM file with the issuer's public key."""
     head: str | None = None
     """SHA-256 of a ledger entry that was published before."""
     from_policies: Sequence[str | Path] = ()
-    """Runs of the calibration policies of C5."""
+    """Runs of the calibration policies of the claim new-policy."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class Verification:
     certificate: Certificate
     signature: Signature | None
     changed: Changes
-    """What is not as it should be, by name, and how."""
+    """What is not as it must be: what, and how it differs."""
     conclusion: Conclusion
-    """What stands if nothing has changed: no more than what rollouts of the verifier's own show, where there were any."""
+    """The conclusion that is confirmed if nothing has changed; no stronger than that of fresh rollouts, if there were any."""
     made: list[str] = field(default_factory=list)
-    """Which rollouts were made: "same", "fresh"."""
+    """The rollouts that were made: "same", "fresh"."""
     notes: list[str] = field(default_factory=list)
-    """What differs without voiding the certificate."""
+    """Differences that do not make the certificate invalid."""
 
     @property
     def verified(self) -> bool:
-        """Whether everything was found as it should be."""
+        """Whether nothing has changed."""
         return not self.changed
 
 
@@ -72,16 +72,16 @@ def verify_certificate(
     """Verify a certificate against its run.
 
     Protocol, conclusion, confidence and page are derived again and compared. Then rollouts are made. On the platform of the
-    issuer they are made again and must be equal to the last bit. On any other platform, and wherever the verifier did not
-    choose the nonce after the plan was known, fresh ones are made, and what stands is what both show.
+    issuer the same ones are repeated and must be equal to the last bit. On any other platform, and if the verifier did not
+    choose the nonce after knowing the plan, fresh ones are made, and what is confirmed is what both show.
 
     Args:
         path: the certificate.
-        run: its run; by default the one it lies in.
+        run: its run; by default the one whose folder certificates it is in.
         reliance: what the verifier knows: nonce and plan, public key, head of the ledger, runs of calibration policies.
-        rerun: without it nothing is rolled out, and the issuer's numbers are believed.
-        key: of the fresh rollouts, in JAX's old style; drawn from the operating system unless given.
-        say: told about progress.
+        rerun: if False, no rollouts are made and the issuer's numbers are trusted.
+        key: of the fresh rollouts, in JAX's old style; from the operating system unless given.
+        say: called with lines about progress.
     """
     path, reliance = Path(path), reliance or Reliance()
     certificate, signature = load(path)
@@ -95,8 +95,8 @@ def verify_certificate(
     if changed:
         return found
     keep_compiled_programs()
-    test, differing = _derive(protocol, folder, reliance.from_policies)
-    changed |= differing or check(certificate, path, folder)
+    test, differing = _check(certificate, path, folder, reliance.from_policies)
+    changed |= differing
     if changed or test is None or not rerun:
         return found
     reasons, conclusion = obstacles(certificate), certificate.conclusion
@@ -112,23 +112,27 @@ def verify_certificate(
     return Verification(path, certificate, signature, changed, conclusion, found.made, found.notes)
 
 
-def _derive(protocol: Protocol, run: Path, from_policies: Sequence[str | Path]) -> tuple[PolicyTest | None, Changes]:
-    if protocol.claim == "C5" and not from_policies:
-        raise InputError("from-policies: is missing; C5 is verified with the runs of its calibration policies")
+def _check(
+    certificate: Certificate, path: Path, run: Path, from_policies: Sequence[str | Path]
+) -> tuple[PolicyTest | None, Changes]:
+    """The test of a certificate in its run, and what does not follow from it."""
+    protocol = certificate.protocol
+    if CLAIMS[protocol.claim].other_policies and not from_policies:
+        raise InputError(
+            f"from-policies: is missing; {protocol.claim} is verified with the runs of its calibration policies"
+        )
     try:
-        subject = open_subject(run, protocol.seed)
-        calibration = calibration_of(subject, [Run.load(run_directory(one)) for one in from_policies])
+        policy = open_policy(run, protocol.seed)
+        calibration = calibration_of(policy, calibration_runs(from_policies))
     except FileError as error:
         return None, {"run": str(error)}
-    return derive_test(protocol, subject, calibration)
+    return check(certificate, path, policy, calibration)
 
 
 def _run_of(path: Path) -> Path:
     folder = path.resolve().parent
     if folder.name != ledger.FOLDER:
-        raise InputError(
-            f"{path}: does not lie in the folder {ledger.FOLDER} of a run; say with --run which run it is for"
-        )
+        raise InputError(f"{path}: is not in the folder {ledger.FOLDER} of a run; give its run with --run")
     return folder.parent
 
 
@@ -147,31 +151,33 @@ def _signature_changes(certificate: Certificate, signature: Signature | None, re
 def _reliance_changes(protocol: Protocol, run: Path, reliance: Reliance) -> Changes:
     found = {}
     if reliance.nonce == "":
-        raise InputError("nonce: is empty; want the text that was given to the issuer, or leave it out")
+        raise InputError("nonce: is empty; must be the text that was given to the issuer, or be left out")
     if reliance.plan is not None and reliance.plan != protocol.plan:
-        found["plan"] = f"is {protocol.plan:.16}… in the certificate; want {reliance.plan:.16}…"
+        found["plan"] = f"is {protocol.plan:.16}… in the certificate; expected {reliance.plan:.16}…"
     if reliance.nonce is not None and reliance.nonce != protocol.nonce:
-        found["nonce"] = f"is {protocol.nonce!r:.80} in the certificate; want {reliance.nonce!r:.80}"
+        found["nonce"] = f"is {protocol.nonce!r:.80} in the certificate; expected {reliance.nonce!r:.80}"
     if reliance.head is not None:
         try:
             entries = ledger.read(run)
         except EvarlError as error:
             return found | {ledger.LEDGER: str(error)}
         if reliance.head not in [ledger.NOTHING, *(entry.hash() for entry in entries)]:
-            found[ledger.LEDGER] = f"does not go back to the published head {reliance.head:.16}; entries were replaced"
+            found[ledger.LEDGER] = f"does not contain the published head {reliance.head:.16}; entries were replaced"
     return found
 
 
 def _notes(certificate: Certificate, path: Path, run: Path) -> list[str]:
-    """What whoever relies on the certificate should know, though it does not void it."""
+    """What a verifier should know, although it does not make the certificate invalid."""
     protocol, found = certificate.protocol, []
     if not path.with_suffix(".html").exists():
         found.append("there is no page beside the certificate; only the certificate itself is verified")
     elif hashes.of_code() != certificate.code:
-        found.append("the figure on the page is not compared, since other code has drawn it; the rest of the page is")
-    if protocol.claim == "C5":
         found.append(
-            "C5 takes for granted that all policies and evaluators are results of the training that is configured"
+            "the figure on the page is not compared, since it was drawn by other code; the rest of the page is"
+        )
+    if CLAIMS[protocol.claim].other_policies:
+        found.append(
+            f"{protocol.claim} assumes that all policies and evaluators are results of the configured training"
         )
     try:
         tests = ledger.all_tests(ledger.read(run), protocol)
@@ -182,7 +188,7 @@ def _notes(certificate: Certificate, path: Path, run: Path) -> list[str]:
     if later:
         joint = percent(joint_confidence([1 - certificate.confidence, *later]))
         found.append(
-            f"later tests of {protocol.claim} for this policy: {len(later)}; the confidence stated counts only those before, "
-            f"and that of all of them together is {joint}"
+            f"later tests of {protocol.claim} for this policy: {len(later)}; the stated confidence counts only earlier ones, and "
+            f"that of all of them together is {joint}"
         )
     return found

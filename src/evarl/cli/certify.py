@@ -1,81 +1,79 @@
-"""`evarl certify RUN`: issue a certificate for a policy, or say why there is none."""
+"""`evarl certify RUN`: issue a certificate for a policy."""
 
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from evarl.certificates.names import DESCRIPTIONS, ClaimName
 from evarl.cli.parsing import OpensRuns, parse
-from evarl.errors import InputError, plain_text
+from evarl.errors import plain_text
 
 if TYPE_CHECKING:
     from evarl.certificates.issue import Issued
-    from evarl.certificates.planning import Terms
+    from evarl.certificates.terms import Terms
+
+CLAIMS = "; ".join(f"{name}: {what}" for name, what in DESCRIPTIONS.items())
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What is asked of a test of J, whether of one policy or of several candidates."""
+    """Settings of a test of one policy or of several candidates."""
 
     threshold: float | None = None
-    """What J is to be shown to reach; `certify` gives the best lower bound without it, `compare` wants one."""
+    """Value that J is to be shown to reach; without it `certify` gives the best lower bound; `compare` requires it."""
     alpha: float = 0.05
-    """Probability of error that is allowed; for C2 the share of episodes that may return less."""
+    """Probability of error; for single-episode the share of episodes that may return less than the bound."""
     range: tuple[float, float] | None = None
-    """Least and greatest return that are possible by the rules of the task, not as seen; the world's own unless given."""
+    """Least and greatest possible return by the rules of the task, not as observed; the world's own unless given."""
     rollouts: int | None = None
-    """Deployment rollouts, 1000 unless given; in C4 the number of states, in C5 for each calibration policy."""
+    """Number of rollouts, 1000 unless given; for evaluator-error of states, for new-policy of each calibration policy."""
     sequential: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Roll out until the threshold is certified or refuted, or the budget is spent."""
+    """Make rollouts until the threshold is certified or refuted, or the budget is spent."""
     budget: int | None = None
-    """Most rollouts of a sequential test, 10000 unless given."""
+    """Largest number of rollouts of a sequential test, 10000 unless given."""
     again: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Test a claim that was tested for this policy before; the certificate counts the levels of all tests."""
+    """Test a claim that was tested for this policy before; the levels of all tests add up."""
     nonce: str = ""
-    """Text that somebody other than the issuer chose after the policy was fixed; all random numbers follow from it too."""
+    """Text that somebody other than the issuer chose after the policy was fixed; all random numbers depend on it."""
     sign: str | None = None
-    """Sign the certificate with the Ed25519 private key in this PEM file (`evarl keygen` makes one)."""
+    """Sign the certificate with the Ed25519 private key in this PEM file (see `evarl keygen`)."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
 
 @dataclass(frozen=True)
 class Certify(OpensRuns):
-    """Issue a certificate for the final policy of a run: JSON and a page, in the run's folder certificates.
+    """Issue a certificate for the final policy of a run: a JSON file and a page, in the run's folder certificates.
 
-    Exit code 0: certified, or bounded where no threshold or epsilon was given; 1: refuted or not shown; 2: refused input.
+    Exit code 0: certified, or bounded if no threshold or epsilon is given; 1: refuted or not shown; 2: invalid input.
     """
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Directory of a finished run."""
-    claim: Literal["J", "C2", "C3", "C4", "C5"] = "J"
-    """J: the mean return is at least …; C2: a new episode returns at least L(s); C3: L(s) = V̂(s) − λ overstates by at most
-    ε on average; C4: the evaluator's RMSE is at most …; C5: J from an assessment alone (wants --from-policies)."""
+    claim: Annotated[ClaimName, tyro.conf.arg(help=CLAIMS)] = "mean-return"
     seed: int | None = None
-    """Whose policy and evaluator; by default the first."""
+    """Seed of the policy and its evaluator; by default the first of the run."""
     delta: float | None = None
-    """For C2: probability δ that more than the share alpha of new episodes return less than the bound; as alpha unless given."""
+    """For single-episode: probability δ that the coverage is below 1 − alpha; equal to alpha unless given."""
     epsilon: float | None = None
-    """For C3 and C4: the error that is allowed."""
+    """For evaluator-overstatement and evaluator-error: the error that is allowed."""
     two_valued: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """For J: every return is one of the two ends of the range by the rules of the task (success or failure); gives a tighter
-    bound."""
+    """For mean-return: every return is one of the two ends of the range by the rules of the task (success or failure); gives a
+    tighter bound."""
     from_policies: tuple[str, ...] = ()
-    """For C5: runs that were trained in the same way, whose final policies it is learnt from."""
+    """For new-policy: runs that were trained in the same way, whose final policies are the calibration policies."""
     plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Test nothing: print the SHA-256 of what would be tested, for a verifier who then chooses a nonce."""
+    """Only print the SHA-256 of the protocol without nonce, for a verifier who then chooses a nonce."""
     test: Annotated[Effort, tyro.conf.arg(name="")] = Effort()
 
 
 def run(arguments: list[str]) -> int:
-    """Parse the arguments, test, keep the certificate and print it."""
+    """Parse the arguments, issue the certificate and print it."""
     command = parse(Certify, arguments, "evarl certify", Certify(tyro.MISSING))
-    if command.claim == "C5" and not command.from_policies:
-        raise InputError("from-policies: is missing; C5 wants runs whose policies it can learn from")
 
-    from evarl.certificates.conclusions import percent
     from evarl.certificates.issue import issue_certificate, planned  # imports JAX
 
     asked = terms(
@@ -98,32 +96,36 @@ def run(arguments: list[str]) -> int:
         sign_with=command.test.sign,
         say=_progress,
     )
-    conclusion = issued.certificate.conclusion
     if command.test.json:
         print(json.dumps(record(issued)))
     else:
-        if issued.origin == "answers another threshold":
-            print(
-                f"{issued.outcome}: J ≥ {command.test.threshold:g}, by an earlier certificate, and nothing was tested:"
-            )
-        elif issued.origin == "issued before":
-            print("This test was made before, and its certificate stands; other terms, or a nonce, give new rollouts.")
-        print(f"{conclusion.outcome}, at confidence {percent(issued.certificate.confidence)}:")
-        print(plain_text(conclusion.statement))
-        if issued.certificate.earlier:
-            print(f"  (with {len(issued.certificate.earlier)} earlier tests of this claim, whose levels count)")
-        for name, number in conclusion.numbers.items():
-            print(f"  {plain_text(name)}: {number:.6g}")
-        print(f"  rollouts: {conclusion.rollouts}")
-        print(f"  head of the ledger: {ledger_head(issued)}")
-        path, html = plain_text(str(issued.path)), plain_text(str(issued.html))
-        print(f"\ncertificate in {path}, page in {html}; check it with: evarl verify {path}")
+        _print(issued, command.test.threshold)
     return 0 if issued.outcome in ("certified", "bounded") else 1
 
 
+def _print(issued: "Issued", threshold: float | None) -> None:
+    from evarl.certificates.conclusions import percent
+
+    conclusion = issued.certificate.conclusion
+    if issued.origin == "answers another threshold":
+        print(f"{issued.outcome}: J ≥ {threshold:g}, by an earlier certificate; no rollouts were made:")
+    elif issued.origin == "issued before":
+        print("This test was made before and its certificate is valid; other terms or a nonce give new rollouts.")
+    print(f"{conclusion.outcome}, at confidence {percent(issued.certificate.confidence)}:")
+    print(plain_text(conclusion.statement))
+    if issued.certificate.earlier:
+        print(f"  (with {len(issued.certificate.earlier)} earlier tests of this claim, whose levels are counted)")
+    for name, number in conclusion.numbers.items():
+        print(f"  {plain_text(name)}: {number:.6g}")
+    print(f"  rollouts: {conclusion.rollouts}")
+    print(f"  head of the ledger: {ledger_head(issued)}")
+    path, html = plain_text(str(issued.path)), plain_text(str(issued.html))
+    print(f"\ncertificate in {path}, page in {html}; check it with: evarl verify {path}")
+
+
 def terms(effort: Effort, **more: Any) -> "Terms":
-    """What is to be tested."""
-    from evarl.certificates.planning import Terms
+    """The terms of a test."""
+    from evarl.certificates.terms import Terms
 
     return Terms(
         threshold=effort.threshold,
@@ -157,13 +159,13 @@ def record(issued: "Issued") -> dict[str, Any]:
 
 
 def ledger_head(issued: "Issued") -> str:
-    """SHA-256 of the newest entry of the run's ledger, to be published."""
+    """SHA-256 of the newest entry of the run's ledger, which can be published."""
     from evarl.certificates import ledger
 
     return ledger.head(ledger.read(issued.path.parent.parent))
 
 
 def _progress(line: str) -> None:
-    """Over the last line, where somebody is looking."""
+    """Print progress over the last line of a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{plain_text(line)}", end="" if "rollouts" in line else "\n", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""`evarl compare RUN1 RUN2 …`: which of several policies may be deployed, at one level for all of them."""
+"""`evarl compare RUN1 RUN2 …`: certify several policies with a family-wise error of at most α."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ class Compare(OpensRuns):
     """Test J ≥ threshold for the policies of some runs, in the order of their predictions, until the first fails.
 
     All seeds of the runs are candidates. The family-wise error, that any of them is certified and does not reach the threshold,
-    is at most alpha. Exit code 0: at least one is certified; 1: none; 2: refused, with the reason.
+    is at most alpha. Exit code 0: at least one is certified; 1: none; 2: invalid input.
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN …]")]
@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
     """Parse the arguments, test the candidates and print them."""
     command = parse(Compare, arguments, "evarl compare", Compare(tyro.MISSING))
     if not command.runs:
-        raise InputError("runs: are missing; want directories of finished runs")
+        raise InputError("runs: are missing; must be directories of finished runs")
 
     from evarl.certificates.compare import compare_policies, earlier_tests  # imports JAX
 
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> int:
             table.add_row(f"{one.run} seed {one.seed}", f"{one.predicted:.4g}", *cells)
         print_table(table)
         certified = sum(one.certified for one in found)
-        counted = f" ({len(earlier)} earlier tests of them count)" if earlier else ""
+        counted = f" (with {len(earlier)} earlier tests)" if earlier else ""
         print(
             f"\n{certified} of {len(found)} certified to reach {effort.threshold:g}; "
             f"family-wise error at most {error:g}{counted}"

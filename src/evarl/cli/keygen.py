@@ -17,14 +17,14 @@ class Keygen:
     """
 
     file: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """Where the private key goes; it must not exist yet."""
+    """File of the private key; it must not exist yet."""
 
 
 def run(arguments: list[str]) -> None:
-    """Parse the arguments, make the keys and say where they are."""
+    """Parse the arguments, make the keys and print where they are."""
     command = parse(Keygen, arguments, "evarl keygen", Keygen(tyro.MISSING))
 
     from evarl.certificates.signing import new_key
 
     public = new_key(Path(command.file))
-    print(f"private key in {command.file}, which only you should have; public key in {public}")
+    print(f"private key in {command.file}, which must be kept secret; public key in {public}")

@@ -1,4 +1,4 @@
-"""`evarl verify CERTIFICATE`: is it what was issued, does it follow from what it binds, and do rollouts show it again?"""
+"""`evarl verify CERTIFICATE`: derive a certificate again and repeat its rollouts."""
 
 import json
 import sys
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Verify(OpensRuns):
-    """Verify a certificate. Exit code 0: verified; 1: it is not, and what is wrong is named; 2: the file is no certificate, or
-    was edited so that its checksum does not fit.
+    """Verify a certificate. Exit code 0: verified; 1: not verified, with the reasons; 2: the file is not a certificate, or was
+    edited so that its checksum does not fit.
 
-    Everything that can be derived is derived again. Then its rollouts are made again, to the last bit on the platform that
-    issued it; and on other platforms, or without --nonce and --plan, fresh ones are made, so that it does not matter how the
-    issuer chose random numbers.
+    Everything that can be derived is derived again. Then its rollouts are repeated, to the last bit on the platform that issued
+    it; on other platforms, or without --nonce and --plan, fresh ones are made, so that it does not matter how the issuer chose
+    random numbers.
     """
 
     certificate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CERTIFICATE")]
     """The JSON file."""
     run: str | None = None
-    """Directory of the run it is for, if it does not lie in that run's folder certificates."""
+    """Directory of its run, if it is not in that run's folder certificates."""
     nonce: str | None = None
     """The nonce that you gave to the issuer; with --plan no fresh rollouts are needed where bits can be compared."""
     plan: str | None = None
-    """The plan (`evarl certify --plan`) that you had from the issuer before you chose the nonce."""
+    """The plan (`evarl certify --plan`) that the issuer sent before you chose the nonce."""
     key: str | None = None
     """PEM file with the issuer's public key; without it nobody's signature is required."""
     head: str | None = None
     """SHA-256 of a ledger entry that was published before; the ledger must contain it."""
     from_policies: tuple[str, ...] = ()
-    """For C5: the runs of the calibration policies."""
+    """For new-policy: the runs of the calibration policies."""
     files_only: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Roll out nothing: check files, conclusion, page and ledger, and believe the issuer's numbers."""
+    """Make no rollouts: check files, conclusion, page and ledger, and trust the issuer's numbers."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -83,16 +83,16 @@ def _print(found: "Verification") -> None:
         print("NOT verified: do not rely on this certificate")
         return
     made = {
-        (): "nothing was rolled out, and the issuer's numbers are believed",
-        ("same",): "the same rollouts were made again, to the last bit",
+        (): "no rollouts were made, and the issuer's numbers are trusted",
+        ("same",): "the same rollouts were repeated, to the last bit",
         ("fresh",): "by fresh rollouts",
-        ("same", "fresh"): "the same rollouts were made again, to the last bit, and then fresh ones",
+        ("same", "fresh"): "the same rollouts were repeated, to the last bit, and fresh ones were made",
     }[tuple(found.made)]
     print(f"verified ({made}): {found.conclusion.outcome}, at confidence {percent(found.certificate.confidence)}")
     print(plain_text(found.conclusion.statement))
     stated = found.certificate.conclusion.statement
     if found.conclusion.statement != stated:
-        print("  This is what the fresh rollouts show, and it does not depend on how the issuer chose random numbers.")
-        print(f"  The certificate, from its own rollouts: {plain_text(stated)}")
+        print("  This follows from the fresh rollouts and does not depend on how the issuer chose random numbers.")
+        print(f"  The certificate, from its own rollouts, states: {plain_text(stated)}")
     if found.signature is not None:
         print(f"  signed by {found.signature.key}")

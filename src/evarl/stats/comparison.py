@@ -1,45 +1,45 @@
-"""Whether one way of training is better than another, from runs that share nothing or from runs that share seeds."""
+"""Comparison of two training methods, from independent runs or from runs that share random seeds."""
 
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from evarl.errors import InputError
 from evarl.stats import inputs
-from evarl.stats.aggregate import Interval, standard_error, t_interval
-from evarl.stats.bootstrap import bootstrap_interval, percentile_interval
+from evarl.stats.bootstrap import bootstrap_interval
 from evarl.stats.inputs import Scores
+from evarl.stats.intervals import Interval, percentile_interval, standard_error, t_interval
 
 EXACT_RUNS = 16
-"""Up to so many runs all sign flips are tried."""
+"""Up to this number of runs, all sign flips are enumerated."""
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """x − y over runs that share their seeds."""
+    """The difference x − y over runs that share their random seeds."""
 
     runs: int
     mean: float
     standard_error: float
     t: Interval
-    """Student's interval for the mean difference."""
+    """Student's t interval for the mean difference."""
     bootstrap: Interval
     """Percentile interval for the mean difference; too narrow for few runs."""
     p_value: float
     """Two-sided, of the sign-flip test."""
     exact: bool
-    """Whether all sign flips were tried."""
+    """Whether all sign flips were enumerated."""
 
 
 def probability_of_improvement(
     x: Scores, y: Scores, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> Interval:
-    """Mean over tasks of P(X > Y) + ½ P(X = Y), for a run X of x and a run Y of y on the same task.
+    """Probability of improvement with a bootstrap interval: the mean over tasks of P(X > Y) + ½ P(X = Y).
 
-    Within a task it is Mann and Whitney's U / (m n). The runs of x and those of y are drawn again independently, within
-    each task; their numbers may differ. Where every run of x beats every run of y the interval is the point 1, however
-    few runs there are.
+    Within a task it is Mann and Whitney's U / (m n). The runs of x and of y are resampled independently within each task; their
+    numbers may differ. If every run of x is above every run of y, the interval is the point 1 for any number of runs.
 
     >>> probability_of_improvement([1.0, 2.0, 3.0], [0.0, 2.0]).estimate
     0.75
@@ -48,15 +48,15 @@ def probability_of_improvement(
     inputs.check_sampling(resamples, seed)
     ours, theirs = inputs.tasks("x", x), inputs.tasks("y", y)
     if ours.keys() != theirs.keys():
-        raise InputError(f"y: has tasks {list(theirs)}; want {list(ours)}, the tasks of x")
+        raise InputError(f"y: has tasks {list(theirs)}; must be {list(ours)}, the tasks of x")
     rng = np.random.default_rng(seed)
     estimate, distribution = 0.0, np.zeros(resamples)
     for task, mine in ours.items():
         other = theirs[task]
         wins = (mine[:, None] > other) + 0.5 * (mine[:, None] == other)
         estimate += float(wins.mean())
-        # A resample is how often each run was drawn, so that wins need not be counted again.
-        first, second = _often(rng, len(mine), resamples), _often(rng, len(other), resamples)
+        # A resample is given by the number of times each run was drawn, so that wins are counted once.
+        first, second = _counts(rng, len(mine), resamples), _counts(rng, len(other), resamples)
         distribution += np.sum((first @ wins) * second, axis=1) / wins.size
     return percentile_interval(estimate / len(ours), distribution / len(ours), confidence)
 
@@ -64,7 +64,7 @@ def probability_of_improvement(
 def paired_difference(
     x: ArrayLike, y: ArrayLike, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
 ) -> PairedDifference:
-    """Compare scores [runs] of x and y, where run i of both had the same seed: all from the differences dᵢ = xᵢ − yᵢ.
+    """Paired comparison of scores [runs] of x and y, where run i of both has the same random seed.
 
     >>> found = paired_difference([3.0, 4.0, 8.0], [2.0, 2.0, 5.0])
     >>> found.mean, round(found.standard_error, 3), found.p_value, found.exact
@@ -86,25 +86,25 @@ def paired_difference(
 def sign_flip_p_value(differences: ArrayLike, resamples: int = 10_000, seed: int = 0) -> float:
     """Two-sided p-value of the hypothesis that differences dᵢ are symmetric around 0: P(|Σ sᵢ dᵢ| ≥ |Σ dᵢ|), sᵢ = ±1.
 
-    All 2ⁿ signs are tried for up to 16 runs; it then is at least 2 / 2ⁿ, and 5 runs cannot get below 0.0625. For more
-    runs it is (1 + signs drawn that are as extreme) / (1 + resamples), which keeps the level of the test.
+    For up to 16 runs all 2ⁿ signs are enumerated; the p-value is then at least 2 / 2ⁿ, which is 0.0625 for 5 runs. For more
+    runs it is (1 + random signs that are as extreme) / (1 + resamples), which keeps the level of the test.
 
     >>> sign_flip_p_value([1.0, 2.0, 3.0, -0.5])
     0.25
     """
     inputs.check_sampling(resamples, seed)
     d = inputs.vector("differences", differences, at_least=2)
-    # Sums in another order differ in their last digits; what is as extreme has to count as such.
+    # Sums in another order differ in their last digits, and equally extreme ones must count.
     least = abs(d.sum()) - 1e-12 * np.abs(d).sum()
     if len(d) <= EXACT_RUNS:
-        # The last sign stays: all signs turned give the same |Σ|.
+        # The last sign is fixed: flipping all signs gives the same |Σ|.
         flipped = np.arange(2 ** (len(d) - 1))[:, None] >> np.arange(len(d)) & 1
         return float(np.mean(np.abs((1 - 2 * flipped) @ d) >= least))
     flipped = np.random.default_rng([seed, 1]).integers(2, size=(resamples, len(d)), dtype=np.int8)
     return float((1 + np.sum(np.abs((1 - 2 * flipped) @ d) >= least)) / (1 + resamples))
 
 
-def _often(rng: np.random.Generator, runs: int, resamples: int) -> np.ndarray:
-    """How often each run was drawn: [resamples, runs], every row with the sum of runs."""
+def _counts(rng: np.random.Generator, runs: int, resamples: int) -> Float[np.ndarray, "{resamples} {runs}"]:
+    """Number of times each run was drawn, in each resample."""
     drawn = rng.integers(runs, size=(resamples, runs)) + runs * np.arange(resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=resamples * runs).reshape(resamples, runs).astype(np.float64)

@@ -1,1 +1,1 @@
-"""What the paper proves, what of it is true, and the study of random tabular worlds that shows it."""
+"""Theory of a fixed linear evaluator: printed results, counter-examples, sound versions and a study of random tabular worlds."""

@@ -1,12 +1,13 @@
-"""The Bellman-consistent problem: J and L over softmax policies of a finite world, by exact gradients. NumPy and SciPy.
+"""Optimal J and L over softmax policies of one finite world, by exact gradients. NumPy and SciPy.
 
-For many worlds at once see `evarl.theory.tabular_study`; this is for one.
+For many worlds at once see `evarl.theory.tabular_study`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from scipy import optimize, special
 
 from evarl.errors import InputError
@@ -16,22 +17,23 @@ from evarl.worlds.tabular import Tabular
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best policy that was found. The problem is not convex: it is a local optimum, the best of several starts."""
+    """The best local optimum of several starts; the problem is not convex."""
 
-    policy: np.ndarray
-    """[S, A] probabilities."""
-    values: np.ndarray
-    """[S]."""
+    policy: Float[np.ndarray, "S A"]
+    """Probabilities."""
+    values: Float[np.ndarray, " S"]
     performance: float
     """J = μᵀV."""
     loss: float
     """L = VᵀQV."""
 
 
-def value_gradient(logits: np.ndarray, world: Tabular, slope: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """∂f(V)/∂logits [S, A], where `slope` gives g = ∂f/∂V.
+def value_gradient(
+    logits: Float[np.ndarray, "S A"], world: Tabular, slope: Callable[[np.ndarray], np.ndarray]
+) -> Float[np.ndarray, "S A"]:
+    """∂f(V)/∂logits, where `slope` gives g = ∂f/∂V.
 
-    It is the policy gradient theorem with g in the place of μ: η(s) π(a|s) (Q(s, a) − V(s)), ηᵀ = gᵀ(I − γP_π)⁻¹.
+    By the policy gradient theorem with g instead of μ: η(s) π(a|s) (Q(s, a) − V(s)), ηᵀ = gᵀ(I − γP_π)⁻¹.
     """
     policy = special.softmax(logits, axis=1)
     values = policy_values(world, policy)
@@ -41,8 +43,10 @@ def value_gradient(logits: np.ndarray, world: Tabular, slope: Callable[[np.ndarr
     return visits[:, None] * policy * (action_values(world, values) - values[:, None])
 
 
-def soft_optimum(world: Tabular, form: np.ndarray, beta: float, starts: int = 16, seed: int = 0) -> Optimum:
-    """Maximise J − βL over softmax policies: L-BFGS from random logits, the best of all starts."""
+def soft_optimum(
+    world: Tabular, form: Float[np.ndarray, "S S"], beta: float, starts: int = 16, seed: int = 0
+) -> Optimum:
+    """The maximum of J − βL over softmax policies: L-BFGS from random logits, the best of all starts."""
     mu = world.start
 
     def descend(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -59,11 +63,13 @@ def soft_optimum(world: Tabular, form: np.ndarray, beta: float, starts: int = 16
     return max(found, key=lambda one: one.performance - beta * one.loss)
 
 
-def hard_optimum(world: Tabular, form: np.ndarray, epsilon: float, starts: int = 16, seed: int = 0) -> Optimum:
-    """Maximise J subject to L ≤ ε² over softmax policies: SLSQP from random logits, the best feasible of all starts.
+def hard_optimum(
+    world: Tabular, form: Float[np.ndarray, "S S"], epsilon: float, starts: int = 16, seed: int = 0
+) -> Optimum:
+    """The maximum of J subject to L ≤ ε² over softmax policies: SLSQP from random logits, the best feasible of all starts.
 
-    Every solution of the soft problem solves this one with ε² = L. The converse fails where the set of attainable
-    (J, L) is not convex: such a solution is the best for no β.
+    Every solution of the soft problem solves this one with ε² = L. The converse fails where the set of attainable (J, L) is not
+    convex: such a solution is optimal for no β.
     """
     mu, shape = world.start, world.rewards.shape
 
@@ -73,7 +79,7 @@ def hard_optimum(world: Tabular, form: np.ndarray, epsilon: float, starts: int =
             x,
             jac=lambda x: -value_gradient(x.reshape(shape), world, lambda v: mu).ravel(),
             method="SLSQP",
-            bounds=[(-20.0, 20.0)] * x.size,  # a softmax policy attains no deterministic one; this is near enough
+            bounds=[(-20.0, 20.0)] * x.size,  # softmax policies only approach deterministic ones; this is close enough
             constraints={
                 "type": "ineq",
                 "fun": lambda x: 1 - _at(x.reshape(shape), world, form).loss / epsilon**2,
@@ -93,12 +99,12 @@ def hard_optimum(world: Tabular, form: np.ndarray, epsilon: float, starts: int =
 def _from_all_starts(
     solve: Callable[[np.ndarray], np.ndarray], world: Tabular, form: np.ndarray, starts: int, seed: int
 ) -> list[Optimum]:
-    """What is found from each of several random policies."""
+    """The local optima from several random policies."""
     logits = 2.0 * np.random.default_rng(seed).normal(size=(starts, world.rewards.size))
     return [_at(solve(one).reshape(world.rewards.shape), world, form) for one in logits]
 
 
-def _at(logits: np.ndarray, world: Tabular, form: np.ndarray) -> Optimum:
+def _at(logits: Float[np.ndarray, "S A"], world: Tabular, form: Float[np.ndarray, "S S"]) -> Optimum:
     policy = special.softmax(logits, axis=1)
     values = policy_values(world, policy)
     return Optimum(policy, values, float(world.start @ values), float(values @ form @ values))

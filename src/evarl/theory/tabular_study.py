@@ -1,13 +1,13 @@
-"""L and J against β on random tabular worlds with a fixed linear evaluator: one compiled program for all of them.
+"""J and L as functions of β on random tabular worlds with a fixed linear evaluator, in one compiled program.
 
 From the paper: 5 states, 2 actions, γ = 0.9, μ uniform, s0 and s2 assessed, similarities fixed, a softmax policy trained
-on J − βL. As in its theory section the assessment shares the world's dynamics and the evaluator is told the exact values
-of the assessed states, V̂ = diag(F1)⁻¹F V, so that L moves with the policy on both sides of the difference.
+on J − βL. As in its theory section the assessment has the world's dynamics and the evaluator knows the exact values of the
+assessed states, V̂ = diag(F1)⁻¹F V, so that both terms of the error depend on the policy.
 
-Where the paper is silent: transitions are uniform on the simplex (Dirichlet(1)) and rewards uniform in [0, 1], so that
-values lie between 0 and 10. Its similarities are in a picture that we do not have; ours are f(s_i, s_j) = 2^−|i−j|, an
-inner product of positive features for states on a line, the same in all trials. Logits start at 2 · N(0, 1), at the same
-policies for all β, and climb the exact gradient by Adam, each β by itself: nothing is warm-started.
+Not specified in the paper: transitions are uniform on the simplex (Dirichlet(1)) and rewards uniform in [0, 1], so that values
+lie between 0 and 10. Its similarities are in a figure that is not available; here they are f(s_i, s_j) = 2^−|i−j|, an inner
+product of positive features for states on a line, the same in all trials. Logits start at 2 · N(0, 1), at the same policies for
+all β, and follow the exact gradient by Adam, separately for each β and without warm starts.
 """
 
 import time
@@ -27,13 +27,20 @@ from evarl.theory.tabular_summary import summary
 STATES, ACTIONS, DISCOUNT = 5, 2, 0.9
 ASSESSED = (0, 2)
 BETAS = (0.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-"""From where the penalty changes next to nothing to where return is a small matter, for rewards in [0, 1]."""
+"""From a negligible to a dominating penalty, for rewards in [0, 1]."""
 SIMILARITY = 2.0 ** -np.abs(np.arange(STATES)[:, None] - np.arange(STATES)[None, :])
-"""[S, S], by default."""
+"""Default similarities [S, S]."""
+
+
+class Schedule(NamedTuple):
+    """Number of steps of gradient ascent, and the initial learning rate."""
+
+    steps: int
+    learning_rate: float
 
 
 class Point(NamedTuple):
-    """What is known of N policies of one world."""
+    """Values, J, L and gradients of N policies of one world."""
 
     values: Float[Array, "S N"]
     performance: Float[Array, " N"]
@@ -53,23 +60,26 @@ def tabular_study(
     learning_rate: float = 0.2,
     similarity: ArrayLike = SIMILARITY,
 ) -> dict[str, Any]:
-    """Train every trial × β × restart to the end and say what became of L and J; plain data, described in `summary`.
+    """Train every trial × β × restart and summarise the final L and J, as plain data described in `summary`.
 
-    Trial i is the same world with the same initial policies whatever the number of trials.
+    Trial i is the same world with the same initial policies for any number of trials.
     """
     if trials < 2 or restarts < 1 or steps < 1:
-        raise InputError(f"trials, restarts, steps: {trials}, {restarts}, {steps}; want at least 2, 1 and 1")
+        raise InputError(
+            f"trials, restarts, steps: {trials}, {restarts}, {steps} are not allowed; must be at least 2, 1 and 1"
+        )
     if len(betas) < 2 or list(betas) != sorted(set(betas)) or betas[0] < 0:
-        raise InputError(f"betas: {list(betas)}; want at least two numbers ≥ 0 that increase")
+        raise InputError(f"betas: {list(betas)} is not allowed; must be at least two increasing numbers ≥ 0")
     start = np.full(STATES, 1 / STATES)
     form = quadratic_form(evaluator_weights(similarity_matrix(similarity, ASSESSED)), start)
     transitions, rewards = random_worlds(trials, seed)
     logits = initial_logits(trials, restarts, seed)
-    # Float64 in here only: the rest of the program goes on in float32.
+    # Float64 is used here only; the rest of the package uses float32.
     with jax.enable_x64(True):
         arguments = (logits, transitions, rewards, form, start, np.asarray(betas, np.float64))
         began = time.perf_counter()
-        program = jax.jit(_all_trials, static_argnums=(6, 7)).lower(*arguments, steps, learning_rate).compile()
+        schedule = Schedule(steps, learning_rate)
+        program = jax.jit(_all_trials, static_argnums=6).lower(*arguments, schedule).compile()
         compiled = time.perf_counter()
         performance, loss = (np.asarray(x) for x in program(*arguments))
         ended = time.perf_counter()
@@ -89,16 +99,18 @@ def tabular_study(
     }
 
 
-def random_worlds(trials: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Transitions [trials, S, A, S], uniform on the simplex, and rewards [trials, S, A], uniform in [0, 1]."""
-    # Exponential numbers divided by their sum. A generator for each kind keeps the first trials when more are asked for.
+def random_worlds(
+    trials: int, seed: int
+) -> tuple[Float[np.ndarray, "{trials} S A S"], Float[np.ndarray, "{trials} S A"]]:
+    """Transitions, uniform on the simplex, and rewards, uniform in [0, 1], of random worlds."""
+    # Separate generators keep the first trials the same for any number of trials.
     raw = np.random.default_rng([seed, 0]).exponential(size=(trials, STATES, ACTIONS, STATES))
     rewards = np.random.default_rng([seed, 1]).uniform(size=(trials, STATES, ACTIONS))
     return raw / raw.sum(axis=-1, keepdims=True), rewards
 
 
-def initial_logits(trials: int, restarts: int, seed: int) -> np.ndarray:
-    """[trials, S, A, restarts], normal with standard deviation 2: from nearly even to nearly decided."""
+def initial_logits(trials: int, restarts: int, seed: int) -> Float[np.ndarray, "{trials} S A {restarts}"]:
+    """Initial logits, normal with standard deviation 2: from nearly uniform to nearly deterministic policies."""
     drawn = np.random.default_rng([seed, 2]).normal(size=(trials, restarts, STATES, ACTIONS))
     return 2.0 * np.moveaxis(drawn, 1, -1)
 
@@ -113,7 +125,7 @@ def evaluate(
 ) -> Point:
     """V = (I − γP_π)⁻¹ r_π, J = μᵀV, L = VᵀQV and ∂(J − βL)/∂logits, exactly, of N policies of one world.
 
-    The gradient is the policy gradient theorem with g = μ − 2βQV in the place of the start distribution:
+    The gradient is that of the policy gradient theorem with g = μ − 2βQV instead of the start distribution:
     η(s) π(a|s) (Q(s, a) − V(s)) with ηᵀ = gᵀ(I − γP_π)⁻¹.
     """
     policy = jax.nn.softmax(logits, axis=1)
@@ -132,10 +144,10 @@ def evaluate(
 
 
 def _resolvent(moves: Float[Array, "S S N"]) -> Float[Array, "S S N"]:
-    """(I − γP)⁻¹ of N matrices: Sherman and Morrison's formula, one row of P after the other.
+    """(I − γP)⁻¹ of N matrices, by the Sherman–Morrison formula for one row of P after the other.
 
-    Denominators stay above 1 − γ, so nothing has to be pivoted. Loops over the last axis are what a compiler makes fast;
-    a library's solver is called once per 5 × 5 matrix.
+    Denominators stay above 1 − γ, so that no pivoting is needed. The compiler vectorises over the last axis; a library's solver
+    would be called once per 5 × 5 matrix.
     """
     inverse = jnp.broadcast_to(jnp.eye(len(moves))[..., None], moves.shape)
     for s in range(len(moves)):
@@ -151,17 +163,14 @@ def _all_trials(
     form: Float[Array, "S S"],
     start: Float[Array, " S"],
     betas: Float[Array, " B"],
-    steps: int,
-    learning_rate: float,
+    schedule: Schedule,
 ) -> tuple[Float[Array, "T B R"], Float[Array, "T B R"]]:
-    """J and L at the end of training. A trial's problems are solved side by side, and trials in turn: they stay in cache."""
+    """J and L at the end of training; problems of a trial are solved in parallel and trials in turn, which fits the cache."""
     restarts = logits.shape[-1]
 
     def trial(world: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         initial, P, r = world
-        found = _train(
-            jnp.tile(initial, len(betas)), P, r, form, start, jnp.repeat(betas, restarts), steps, learning_rate
-        )
+        found = _train(jnp.tile(initial, len(betas)), P, r, form, start, jnp.repeat(betas, restarts), schedule)
         return found.performance.reshape(-1, restarts), found.loss.reshape(-1, restarts)
 
     return jax.lax.map(trial, (logits, transitions, rewards))
@@ -174,15 +183,14 @@ def _train(
     form: Float[Array, "S S"],
     start: Float[Array, " S"],
     betas: Float[Array, " N"],
-    steps: int,
-    learning_rate: float,
+    schedule: Schedule,
 ) -> Point:
-    """Ascend J − βL by Adam, with a rate that falls to 0 as a cosine.
+    """Gradient ascent on J − βL by Adam, with cosine decay of the learning rate to 0.
 
-    Near a deterministic policy the gradient vanishes as fast as the policy gets there. Adam's usual second moment, over
-    1 000 steps, would remember the large gradients and stop; over 10 steps it follows.
+    Near a deterministic policy the gradient vanishes as fast as the policy converges. Adam's usual second moment, over 1 000
+    steps, would keep the large early gradients and stop; over 10 steps it follows.
     """
-    decay = 0.9
+    decay, (steps, learning_rate) = 0.9, schedule
 
     def step(carry: tuple[Array, Array, Array], count: Array) -> tuple[tuple[Array, Array, Array], None]:
         x, first, second = carry

@@ -1,16 +1,17 @@
-"""What is kept of the tabular study: means, paired steps and how often the proposition is seen. NumPy only."""
+"""Summary of the tabular study: means, paired differences and how often the proposition holds. NumPy only."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from evarl.stats import standard_error
 from evarl.theory.linear import counterexample, printed_bound
 
 TOLERANCE = 1e-6
-"""An increase of J or L up to this is the optimiser's, not the proposition's: J is between 0 and 10."""
+"""Increases of J or L up to this are attributed to the optimiser; J is between 0 and 10."""
 
 PROCEDURES = {
     "one start": "the policy trained from the first start alone; the paper mentions no others",
@@ -18,17 +19,21 @@ PROCEDURES = {
     "common set": "for each β the policy with the largest J − βL of those trained with any β; here the proposition is a "
     "theorem, as an argmax over one finite set",
 }
-"""Which of a trial's trained policies counts for a β."""
+"""How the policy of a trial is selected for each β."""
 
 
 def summary(
-    performance: np.ndarray, loss: np.ndarray, betas: Sequence[float], form: np.ndarray, start: np.ndarray
+    performance: Float[np.ndarray, "T B R"],
+    loss: Float[np.ndarray, "T B R"],
+    betas: Sequence[float],
+    form: Float[np.ndarray, "S S"],
+    start: Float[np.ndarray, " S"],
 ) -> dict[str, Any]:
-    """Plain data from J and L, both [trials, betas, restarts].
+    """Summary of J and L, both [trials, betas, restarts], as plain data.
 
-    - `procedures`: for each of PROCEDURES, for `J` and `L` what `series` says.
-    - `gap`: by how much J − βL of the common set is above that of the best of starts: mean and largest, by β. It is what
-      the optimiser is known to have missed; local optima that no β found are not in it.
+    - `procedures`: the `series` of `J` and `L` for each of PROCEDURES.
+    - `gap`: J − βL of the common set minus that of the best of starts: mean and largest, by β. It is what the optimiser is known
+      to have missed, without local optima that no β found.
     - `bound`: the counter-example to the printed bound, and the share of all (trial, β) whose policy exceeds it.
     """
     chosen = select(performance, loss, betas)
@@ -36,7 +41,7 @@ def summary(
     reached = {name: J - at * L for name, (J, L) in chosen.items()}
     gap = reached["common set"] - reached["best of starts"]
     J, L = chosen["best of starts"]
-    # The bound at its tightest, with ε the root of the policy's own loss.
+    # The tightest bound, with ε the root of the policy's own loss.
     bounds = np.sqrt(np.maximum(L, 0.0)) * printed_bound(form, start, 1.0)
     refuted = bounds + TOLERANCE < J
     example = counterexample(form, start)
@@ -50,13 +55,13 @@ def summary(
 
 
 def select(
-    performance: np.ndarray, loss: np.ndarray, betas: Sequence[float]
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """For each of PROCEDURES the J and the L, both [trials, betas], of the policies that count."""
+    performance: Float[np.ndarray, "T B R"], loss: Float[np.ndarray, "T B R"], betas: Sequence[float]
+) -> dict[str, tuple[Float[np.ndarray, "T B"], Float[np.ndarray, "T B"]]]:
+    """J and L of the selected policies, for each of PROCEDURES."""
     at = np.asarray(betas, np.float64)[:, None]
 
     def best(returns: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of candidates [trials, betas or 1, n] the best for each β."""
+        """The best candidates of [trials, betas or 1, n] for each β."""
         first = np.argmax(returns - at * losses, axis=2)[..., None]
         shape = (len(returns), len(at), returns.shape[2])
         J, L = (np.take_along_axis(np.broadcast_to(x, shape), first, axis=2)[..., 0] for x in (returns, losses))
@@ -70,8 +75,8 @@ def select(
     }
 
 
-def series(numbers: np.ndarray) -> dict[str, Any]:
-    """Of numbers [trials, betas]: means and standard errors, and how they fall. Decreases count positive.
+def series(numbers: Float[np.ndarray, "T B"]) -> dict[str, Any]:
+    """Means and standard errors of numbers [trials, betas], and of their decreases in β.
 
     `step_mean` and `step_se` are of the decreases within a trial from one β to the next, `overall_mean` and `overall_se`
     of those from the first β to the last; `share` is the share of trials that never increase by more than TOLERANCE, and

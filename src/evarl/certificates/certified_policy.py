@@ -1,4 +1,4 @@
-"""The policy that a certificate is for, let loose in deployment and assessment from keys that follow from the protocol."""
+"""The policy that a certificate is about: its files, its rollouts and its evaluator's predictions."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -27,42 +27,52 @@ Predict = Callable[[object], Float[np.ndarray, " Q"]]
 
 
 def file_names(seed: int) -> tuple[str, ...]:
-    """What makes a policy and its prediction, within its run; the last two where there is an evaluator."""
+    """Files of a run that determine a policy and its prediction; the last two where there is an evaluator."""
     return ("config.json", policy_name(seed), ASSESSMENT, f"evaluator/seed-{seed}.safetensors")
 
 
 class Rollouts(NamedTuple):
-    """Whole episodes, in the order in which they began."""
+    """Whole episodes, in the order in which they were started."""
 
     returns: Float[np.ndarray, " n"]
+<<<<<<< HEAD:src/evarl/certificates/subject.py
     """Discounted."""
     starts: StartStates
+=======
+    """Discounted returns."""
+    starts: Starts
+>>>>>>> bounds:src/evarl/certificates/certified_policy.py
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One seed of a run."""
+class CertifiedPolicy:
+    """The final policy of one seed of a run."""
 
     run: Run
     seed: int
 
     @property
+<<<<<<< HEAD:src/evarl/certificates/subject.py
     def world(self) -> AnyWorld:
         """Where it is deployed."""
+=======
+    def world(self) -> World | HostWorld:
+        """The world in which it is deployed."""
+>>>>>>> bounds:src/evarl/certificates/certified_policy.py
         return self.run.world
 
     @property
     def has_evaluator(self) -> bool:
-        """Whether it was trained with one."""
+        """Whether it was trained with an evaluator."""
         return self.run.assessment is not None
 
     @functools.cached_property
     def act(self) -> Act:
-        """The final policy."""
+        """The policy as a function from key and observations to actions."""
         return Partial(self.run.learner.agent.act, self.run.policy_state(self.seed))
 
     def files(self) -> dict[str, str]:
-        """SHA-256 of what makes the policy and its prediction, by name within the run."""
+        """SHA-256 of the files that determine the policy and its prediction, by name within the run."""
         names = file_names(self.seed)[: None if self.has_evaluator else 2]
         for name in names:
             if not (self.run.path / name).exists():
@@ -70,25 +80,36 @@ class Subject:
         return {name: hashes.of_file(self.run.path / name) for name in names}
 
     def assessed(self, key: Key) -> Predict:
-        """Take the assessment once; the evaluator's predictions follow from it."""
+        """The evaluator's predictions after one assessment."""
         if not self.has_evaluator:
             raise InputError(
-                f"{self.run.path}: has no evaluator; only the claim J can be made of it, or train with --beta"
+                f"{self.run.path}: has no evaluator; only mean-return can be certified, or train with --beta"
             )
         predictor, state = _predictor(self.run), self.run.evaluator_state(self.seed).state
         return functools.partial(predictor.predict, state, predictor.assess_seed(self.seed, key).behaviour)
 
     @functools.cached_property
     def not_fitted(self) -> str | None:
-        """Why the evaluator has learnt nothing; None if it has."""
+        """The reason why the evaluator was not fitted; None if it was."""
         return not_fitted(self.run.evaluator_state(self.seed), self.run.config, self.seed)
 
+<<<<<<< HEAD:src/evarl/certificates/subject.py
     def deploy(self, starts: StartStates, key: Key) -> Float[np.ndarray, " n"]:
         """Discounted returns from start states, each episode to its own end."""
         return simulator_for(self.world).episode_returns(self.act, starts, key).discounted
+=======
+    def deploy(self, starts: Starts, key: Key) -> Float[np.ndarray, " n"]:
+        """Discounted returns of whole episodes from start states."""
+        world = self.world
+        if isinstance(world, HostWorld):
+            assert starts.seeds is not None
+            return host_returns(world, self.act, starts.seeds, key, world.discount)[0]
+        discounted, _ = _returns(world, self.act, starts.states, starts.observation, key, world.discount)
+        return np.asarray(discounted, np.float64)
+>>>>>>> bounds:src/evarl/certificates/certified_policy.py
 
     def rollouts(self, key: Key, batch: int) -> Iterator[Rollouts]:
-        """Rollouts without end, `batch` at a time; how many are used does not change any of them."""
+        """An endless iterator over batches of rollouts; the number of batches that are used does not change any of them."""
         number = 0
         while True:
             start_key, walk_key = jax.random.split(jax.random.fold_in(key, number))
@@ -98,16 +119,23 @@ class Subject:
 
 
 @functools.lru_cache(maxsize=8)
+<<<<<<< HEAD:src/evarl/certificates/subject.py
 def _predictor(run: Run) -> BehaviourPredictor:
     """The assessment and the predictions, compiled once for all seeds of a run."""
     return BehaviourPredictor(run)
+=======
+def _examination(run: Run) -> tuple[Take, Callable]:
+    """The assessment and the predictor, compiled once for all seeds of a run."""
+    assert run.learner.examiner is not None
+    return taker(run, None), predictor(run.learner.examiner.evaluator)
+>>>>>>> bounds:src/evarl/certificates/certified_policy.py
 
 
-def open_subject(run: Run | str | Path, seed: int | None) -> Subject:
-    """A seed of a run, by default its first."""
+def open_policy(run: Run | str | Path, seed: int | None) -> CertifiedPolicy:
+    """The final policy of a seed of a run, by default of its first."""
     if jax.config.read("jax_enable_x64"):
-        raise InputError("jax_enable_x64: is on, and policies are kept and tested in 32 bits; unset JAX_ENABLE_X64")
+        raise InputError("jax_enable_x64: is on, but policies are stored and tested in 32 bits; unset JAX_ENABLE_X64")
     run = run if isinstance(run, Run) else Run.load(run)
     if seed is not None and seed not in run.seeds:
         raise InputError(f"seed: {seed} is not one of this run's seeds {run.seeds[0]} to {run.seeds[-1]}")
-    return Subject(run, run.seeds[0] if seed is None else seed)
+    return CertifiedPolicy(run, run.seeds[0] if seed is None else seed)

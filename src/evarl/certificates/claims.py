@@ -1,0 +1,164 @@
+"""The claims that can be certified: for each its settings and the functions that plan, gather evidence, conclude and explain.
+
+A new claim is a name and a description in `names`, and an entry here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from evarl import bounds
+from evarl.certificates import conclusions, evidence, explanations
+from evarl.certificates.certified_policy import CertifiedPolicy
+from evarl.certificates.conclusions import Conclusion
+from evarl.certificates.evidence import Evidence, PolicyTest, Say
+from evarl.certificates.explanations import Picture, Seen
+from evarl.certificates.names import DESCRIPTIONS, ClaimName
+from evarl.certificates.protocol import Calibration, Protocol
+from evarl.certificates.terms import Terms
+from evarl.errors import InputError
+
+VALUE_ERROR = 0.2
+"""Share of α that new-policy spends on the lower bounds of the calibration policies."""
+
+
+def _nothing_more(terms: Terms, rollouts: int, others: Sequence[CertifiedPolicy]) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim: which settings it has, and how it is planned, tested, concluded and explained."""
+
+    name: ClaimName
+    gather: Callable[[PolicyTest, Say], Evidence]
+    conclude: Callable[[Protocol, Evidence], Conclusion]
+    explain: Callable[[Protocol, Seen], str]
+    """What the statement means, for the page."""
+    picture: Callable[[Protocol, Conclusion, Seen], Picture]
+    settings: frozenset[str]
+    """Settings that it has beside level, number of rollouts and nonce."""
+    plan: Callable[[Terms, int, Sequence[CertifiedPolicy]], dict[str, Any]] = _nothing_more
+    """Fields of the protocol that only this claim has; refuses numbers of rollouts and policies that are too small."""
+    requires: Mapping[str, str] = field(default_factory=dict)
+    """Settings that must be given, and what they are."""
+    about_evaluator: bool = True
+    """Whether it uses the evaluator's predictions, so that there must be an evaluator that was fitted."""
+    own_rollouts: bool = False
+    """Whether J of the policy is bounded from its own rollouts; such bounds answer thresholds and compare candidates."""
+    other_policies: bool = False
+    """Whether evidence comes from other policies."""
+    larger_is_stronger: bool = True
+    """Whether a larger bound says more."""
+
+    @property
+    def description(self) -> str:
+        """The claim in one line."""
+        return DESCRIPTIONS[self.name]
+
+
+def _plan_single_episode(terms: Terms, rollouts: int, others: Sequence[CertifiedPolicy]) -> dict[str, Any]:
+    delta = terms.alpha if terms.delta is None else terms.delta
+    bounds.order_index(rollouts, terms.alpha, delta)  # refuses too few rollouts
+    return {"delta": delta}
+
+
+def _plan_new_policy(terms: Terms, rollouts: int, others: Sequence[CertifiedPolicy]) -> dict[str, Any]:
+    value_error = round(VALUE_ERROR * terms.alpha, 12)  # as it would be written
+    if len(others) < (least := bounds.least_policies(terms.alpha, value_error)):
+        raise InputError(
+            f"from-policies: there are {len(others)} other policies; must be at least {least} for alpha {terms.alpha:g}, of "
+            f"which {value_error:g} goes to the lower bounds that are used for their true J"
+        )
+    return {"value_error": value_error, "calibration": tuple(Calibration(one.seed, one.files()) for one in others)}
+
+
+MEAN_RETURN = Claim(
+    "mean-return",
+    evidence.deployment_returns,
+    conclusions.mean_return,
+    explanations.mean_return,
+    explanations.returns_picture,
+    frozenset({"threshold", "range", "two-valued", "sequential"}),
+    about_evaluator=False,
+    own_rollouts=True,
+)
+SINGLE_EPISODE = Claim(
+    "single-episode",
+    evidence.returns_and_predictions,
+    conclusions.single_episode,
+    explanations.single_episode,
+    explanations.single_episode_picture,
+    frozenset({"delta"}),
+    _plan_single_episode,
+)
+EVALUATOR_OVERSTATEMENT = Claim(
+    "evaluator-overstatement",
+    evidence.returns_and_predictions,
+    conclusions.evaluator_overstatement,
+    explanations.evaluator_overstatement,
+    explanations.evaluator_overstatement_picture,
+    frozenset({"epsilon", "range"}),
+    requires={"epsilon": "the overstatement that is allowed on average"},
+    larger_is_stronger=False,
+)
+EVALUATOR_ERROR = Claim(
+    "evaluator-error",
+    partial(evidence.returns_and_predictions, twice=True),
+    conclusions.evaluator_error,
+    explanations.evaluator_error,
+    explanations.evaluator_error_picture,
+    frozenset({"epsilon", "range"}),
+    larger_is_stronger=False,
+)
+NEW_POLICY = Claim(
+    "new-policy",
+    evidence.calibration_bounds,
+    conclusions.new_policy,
+    explanations.new_policy,
+    explanations.new_policy_picture,
+    frozenset({"threshold", "range", "from-policies"}),
+    _plan_new_policy,
+    requires={"from-policies": "runs of other policies that were trained in the same way"},
+    other_policies=True,
+)
+CLAIMS: dict[str, Claim] = {
+    one.name: one for one in (MEAN_RETURN, SINGLE_EPISODE, EVALUATOR_OVERSTATEMENT, EVALUATOR_ERROR, NEW_POLICY)
+}
+
+
+def claim_of(terms: Terms, others: Sequence[CertifiedPolicy]) -> Claim:
+    """The claim that terms ask for; with calibration policies, J of a new policy. Refuses settings that it does not have."""
+    claim = NEW_POLICY if others and terms.claim == MEAN_RETURN.name else CLAIMS[terms.claim]
+    terms.check()
+    given = terms.given() | ({"from-policies": f"of {len(others)} policies"} if others else {})
+    for name, value in given.items():
+        if name not in claim.settings:
+            having = " and ".join(one.name for one in CLAIMS.values() if name in one.settings)
+            raise InputError(f"{name}: {value} is not allowed for the claim {claim.name}; only for {having}")
+    for name, what in claim.requires.items():
+        if name not in given:
+            raise InputError(f"{name}: is missing; {claim.name} requires {what}")
+    return claim
+
+
+def gather(test: PolicyTest, say: Say) -> Evidence:
+    """Make the rollouts of a test."""
+    found = CLAIMS[test.protocol.claim].gather(test, say)
+    for name, column in found.items():
+        if not np.isfinite(column).all():
+            raise InputError(f"{test.policy.run.path}: {name} are not all finite numbers; nothing can be certified")
+    return found
+
+
+def conclude(protocol: Protocol, found: Evidence) -> Conclusion:
+    """The statement that follows from the evidence; InputError where the protocol asks for other evidence."""
+    lengths = {name: len(column) for name, column in found.items() if name != "prediction"}
+    expected = len(protocol.calibration) or protocol.rollouts
+    shorter = protocol.sequential and len(set(lengths.values())) == 1 and 0 < min(lengths.values()) <= expected
+    if not lengths or (set(lengths.values()) != {expected} and not shorter):
+        raise InputError(f"evidence: has columns of length {lengths}; must have {expected} numbers in each")
+    return CLAIMS[protocol.claim].conclude(protocol, found)

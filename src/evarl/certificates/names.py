@@ -1,0 +1,14 @@
+"""Names of the claims that can be certified. Nothing is imported, so that `--help` stays quick."""
+
+from typing import Literal
+
+ClaimName = Literal["mean-return", "single-episode", "evaluator-overstatement", "evaluator-error", "new-policy"]
+
+DESCRIPTIONS: dict[ClaimName, str] = {
+    "mean-return": "the mean return J is at least …",
+    "single-episode": "a new episode returns at least L(s), but for a share α of them",
+    "evaluator-overstatement": "L(s) = V̂(s) − λ overstates the value by at most ε on average",
+    "evaluator-error": "the evaluator's root mean squared error is at most …",
+    "new-policy": "J is at least …, from an assessment and without deployment (requires --from-policies)",
+}
+"""One line for each claim; `evarl.certificates.claims` has how they are tested."""
