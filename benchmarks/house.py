@@ -55,7 +55,7 @@ package's own `__init__`, which exports from all of them."""
 HOST_OR_COMPILED = re.compile(r"(Host|Compiled)\w*|World|Assessment")
 """Classes that are told apart where code asks whether a world runs on the host or is compiled."""
 
-SHAPES = re.compile(r"(Float|Int|UInt|Bool|Num|Real|Inexact|Complex|Shaped|Key|PyTree)\d*")
+SHAPES = re.compile(r"(Float|Int|UInt|Bool|Num|Real|Inexact|Complex|Shaped)\d*")
 """Annotations of jaxtyping."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -183,18 +183,18 @@ class Defined:
         return len(named) - bound + len(given.kwonlyargs) + (given.vararg is not None) + (given.kwarg is not None)
 
     @property
-    def declares_shapes(self) -> bool:
-        """Whether an annotation of its signature is one of jaxtyping's."""
-        given = self.node.args
-        arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-        annotations = [self.node.returns, *(argument.annotation for argument in arguments if argument is not None)]
-        parts = [part for annotation in annotations if annotation is not None for part in ast.walk(annotation)]
-        return any(isinstance(part, ast.Subscript) and SHAPES.fullmatch(_last_name(part.value)) for part in parts)
-
-    @property
     def place(self) -> str:
         """Such as `evarl/runs/train.py:Trainer.advance`."""
         return f"{self.module.path}:{self.name}"
+
+
+def declares_shapes(function: Function) -> bool:
+    """Whether an annotation of a function's signature is one of jaxtyping's."""
+    given = function.args
+    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    annotations = [function.returns, *(argument.annotation for argument in arguments if argument is not None)]
+    parts = [part for annotation in annotations if annotation is not None for part in ast.walk(annotation)]
+    return any(isinstance(part, ast.Subscript) and SHAPES.fullmatch(_last_name(part.value)) for part in parts)
 
 
 def functions(found: dict[str, Module]) -> list[Defined]:
@@ -268,7 +268,7 @@ def lines(source: Path) -> dict[str, int]:
 
 def checked_shapes(found: dict[str, Module], source: Path) -> dict[str, Any]:
     """Functions that declare array shapes, and how many of them the tests check (CHECKED in tests/conftest.py beside SRC)."""
-    declaring = [each for each in functions(found) if each.declares_shapes]
+    declaring = [each for each in functions(found) if declares_shapes(each.node)]
     conftest = source.parent / "tests" / "conftest.py"
     names = _checked_names(conftest) if conftest.exists() else []
     is_checked = lambda name: any(name == f"evarl.{each}" or name.startswith(f"evarl.{each}.") for each in names)  # noqa: E731
