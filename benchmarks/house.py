@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src"
 
 LEVELS = (
-    ("errors", "ranges", "storage", "stopping"),
+    ("errors", "ranges", "registry", "storage", "stopping"),
     ("sizes",),
     ("worlds",),
     ("agents",),
@@ -229,9 +229,9 @@ def host_tests(found: dict[str, Module]) -> list[str]:
 
 
 def behaviour_files(found: dict[str, Module]) -> list[str]:
-    """Files that declare an array with the axis `k`, one entry per start state of the assessment.
+    """Files that declare an array whose last axis is `k`: one number for each start state of the assessment.
 
-    These know what the behaviour Ξ is made of: another kind of Ξ may have to change each of them.
+    These know that the behaviour Ξ consists of returns: another kind of Ξ may have to change each of them.
     """
     return [
         module.path
@@ -239,14 +239,14 @@ def behaviour_files(found: dict[str, Module]) -> list[str]:
         if any(
             isinstance(node, ast.Subscript)
             and SHAPES.fullmatch(_last_name(node.value))
-            and any(isinstance(part, ast.Constant) and _has_axis_k(part.value) for part in ast.walk(node.slice))
+            and any(isinstance(part, ast.Constant) and _ends_with_k(part.value) for part in ast.walk(node.slice))
             for node in ast.walk(module.tree)
         )
     ]
 
 
-def _has_axis_k(shape: Any) -> bool:
-    return isinstance(shape, str) and "k" in shape.split()
+def _ends_with_k(shape: Any) -> bool:
+    return isinstance(shape, str) and shape.split()[-1:] == ["k"]
 
 
 def _last_name(node: ast.AST) -> str:
@@ -341,7 +341,7 @@ def measure(source: Path, trace: bool = True) -> dict[str, Any]:
         "imports against the order of folders": len(upward_imports(found)) if ordered else None,
         "import cycles": import_cycles(found),
         "duplicate pairs": duplicate_pairs(source),
-        "files that know what Ξ is made of": behaviour_files(found),
+        "files that know that Ξ consists of returns": behaviour_files(found),
         "functions with shapes": checked_shapes(found, source),
     }
 
@@ -363,7 +363,7 @@ def table(figures: dict[str, Any]) -> str:
         ("imports against the order of folders", unknown(figures["imports against the order of folders"])),
         ("import cycles between modules", len(figures["import cycles"])),
         ("duplicate pairs", unknown(figures["duplicate pairs"])),
-        ("files that know what Ξ is made of", len(figures["files that know what Ξ is made of"])),
+        ("files that know that Ξ consists of returns", len(figures["files that know what Ξ is made of"])),
         ("functions with shapes, of these checked", f"{shapes['declared']}, {shapes['checked']}"),
     ]
     width = max(len(name) for name, _ in rows)
@@ -372,7 +372,7 @@ def table(figures: dict[str, Any]) -> str:
         text += ["", f"{title}:", *(f"  {count:>3}  {place}" for place, count in figures[title].items())]
     lists = {
         "import cycles": [" → ".join(circle) for circle in figures["import cycles"]],
-        "files that know what Ξ is made of": figures["files that know what Ξ is made of"],
+        "files that know that Ξ consists of returns": figures["files that know what Ξ is made of"],
         "files with shapes that are not checked": shapes["unchecked files"],
     }
     for title, items in lists.items():
