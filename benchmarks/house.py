@@ -270,18 +270,19 @@ def checked_shapes(found: dict[str, Module], source: Path) -> dict[str, Any]:
     """Functions that declare array shapes, and how many of them the tests check (CHECKED in tests/conftest.py beside SRC)."""
     declaring = [each for each in functions(found) if declares_shapes(each.node)]
     conftest = source.parent / "tests" / "conftest.py"
-    names = _checked_names(conftest) if conftest.exists() else []
-    is_checked = lambda name: any(name == f"evarl.{each}" or name.startswith(f"evarl.{each}.") for each in names)  # noqa: E731
-    checked = [each for each in declaring if is_checked(each.module.name)]
+    names = tuple(f"{name}." for name in (_checked_names(conftest) if conftest.exists() else []))
+    checked = [each for each in declaring if f"{each.module.name}.".startswith(names)]
     unchecked = sorted({each.module.path for each in declaring} - {each.module.path for each in checked})
     return {"declared": len(declaring), "checked": len(checked), "unchecked files": unchecked}
 
 
 def _checked_names(conftest: Path) -> list[str]:
+    """Modules and packages that CHECKED lists, as `evarl.…` or without that."""
     for node in ast.parse(conftest.read_text()).body:
         if isinstance(node, ast.Assign) and [_last_name(target) for target in node.targets] == ["CHECKED"]:
             strings = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
-            return [name for name in strings if isinstance(name, str) and name.strip("evarl.")]
+            names = [name for name in strings if isinstance(name, str) and name != "evarl."]
+            return [name if name.split(".")[0] == "evarl" else f"evarl.{name}" for name in names]
     return []
 
 

@@ -10,24 +10,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # even
 
 from tests.shapes import check_shapes_in
 
-CHECKED = [
-    f"evarl.{folder}"
-    for folder in (
-        "worlds",
-        "agents",
-        "simulation",
-        "assessment",
-        "evaluators",
-        "learning",
-        "stats",
-        "bounds",
-        "truth",
-        "ope",
-        "theory",
-        "evaluation",
-    )
-]
-"""Folders whose functions have their declared array shapes checked."""
+CHECKED = ["evarl"]
+"""Packages whose functions have their declared array shapes checked."""
 check_shapes_in(CHECKED)
 
 from evarl.studies.scales import COMPILE_QUICKLY  # noqa: E402
