@@ -364,7 +364,7 @@ def table(figures: dict[str, Any]) -> str:
         ("imports against the order of folders", unknown(figures["imports against the order of folders"])),
         ("import cycles between modules", len(figures["import cycles"])),
         ("duplicate pairs", unknown(figures["duplicate pairs"])),
-        ("files that know that Ξ consists of returns", len(figures["files that know what Ξ is made of"])),
+        ("files that know that Ξ consists of returns", len(figures["files that know that Ξ consists of returns"])),
         ("functions with shapes, of these checked", f"{shapes['declared']}, {shapes['checked']}"),
     ]
     width = max(len(name) for name, _ in rows)
@@ -373,7 +373,7 @@ def table(figures: dict[str, Any]) -> str:
         text += ["", f"{title}:", *(f"  {count:>3}  {place}" for place, count in figures[title].items())]
     lists = {
         "import cycles": [" → ".join(circle) for circle in figures["import cycles"]],
-        "files that know that Ξ consists of returns": figures["files that know what Ξ is made of"],
+        "files that know that Ξ consists of returns": figures["files that know that Ξ consists of returns"],
         "files with shapes that are not checked": shapes["unchecked files"],
     }
     for title, items in lists.items():

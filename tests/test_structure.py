@@ -9,7 +9,18 @@ import sys
 
 import pytest
 
-from benchmarks.house import LEVELS, Module, folder_visits, functions, import_cycles, modules, upward_imports
+from benchmarks.house import (
+    LEVELS,
+    SOURCE,
+    Module,
+    folder_visits,
+    functions,
+    import_cycles,
+    measure,
+    modules,
+    table,
+    upward_imports,
+)
 
 MODULES = modules()
 FUNCTIONS = functions(MODULES)
@@ -103,3 +114,8 @@ def test_circles_of_imports_are_found():
     found = {f"evarl.{name}": Module(f"evarl.{name}", f"evarl/{name}.py", ast.parse(texts[name])) for name in texts}
     found["evarl"] = Module("evarl", "evarl/__init__.py", ast.parse(""))
     assert import_cycles(found) == [["evarl.a", "evarl.b", "evarl.c", "evarl.a"]]
+
+
+def test_the_figures_can_be_printed():
+    text = table(measure(SOURCE, trace=False))
+    assert f"files, functions {len(MODULES)}, {len(FUNCTIONS)}" in " ".join(text.split())
