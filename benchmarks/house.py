@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -308,6 +309,13 @@ def folder_visits(calls: Sequence[tuple[str, str]]) -> int:
     return sum(folder != before for folder, before in zip(folders, [None, *folders], strict=False))
 
 
+def entries(calls: Sequence[tuple[str, str]], most: int = 8) -> dict[str, int]:
+    """The functions whose calls most often begin a visit to a folder, and how often each does."""
+    pairs = zip(calls, calls[1:], strict=False)
+    begun = Counter(f"{b[0]}:{b[1]}" for a, b in pairs if a[0].split(os.sep)[0] != b[0].split(os.sep)[0])
+    return dict(begun.most_common(most))
+
+
 def duplicate_pairs(source: Path) -> int | None:
     """Pairs of places that share six lines or more, by the command `duplicates`; None where there is no such command."""
     command = shutil.which("duplicates")
@@ -333,7 +341,8 @@ def measure(source: Path, trace: bool = True) -> dict[str, Any]:
         "files": len(found),
         "functions": len(defined),
         "folder visits in one traced update": folder_visits(calls) if trace else None,
-        "calls in one traced update": len(calls) if trace else None,
+        "folder visits, each function once": folder_visits(list(dict.fromkeys(calls))) if trace else None,
+        "functions that change the folder most often": entries(calls),
         "host-or-compiled tests": {"tests": len(tests), "files": len({place.split(":")[0] for place in tests})},
         "functions over 7 parameters": {each.place: each.parameters for each in wide if each.parameters > 7},
         "functions over 6 parameters": {each.place: each.parameters for each in wide},
@@ -356,6 +365,7 @@ def table(figures: dict[str, Any]) -> str:
         ("lines (neither blank nor comment)", f"{counted['all']} ({counted['code']})"),
         ("files, functions", f"{figures['files']}, {figures['functions']}"),
         ("visits to folders in one traced update", unknown(figures["folder visits in one traced update"])),
+        ("the same, each function counted once", unknown(figures["folder visits, each function once"])),
         ("host-or-compiled tests", f"{tests['tests']} in {tests['files']} files"),
         ("functions over 7 parameters", len(figures["functions over 7 parameters"])),
         ("functions over 6 parameters", len(figures["functions over 6 parameters"])),
@@ -369,7 +379,7 @@ def table(figures: dict[str, Any]) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     text = [f"{name:<{width}}  {value}" for name, value in rows]
-    for title in ("functions over 6 parameters", "longest functions"):
+    for title in ("functions that change the folder most often", "functions over 6 parameters", "longest functions"):
         text += ["", f"{title}:", *(f"  {count:>3}  {place}" for place, count in figures[title].items())]
     lists = {
         "import cycles": [" → ".join(circle) for circle in figures["import cycles"]],
