@@ -8,15 +8,20 @@ from pathlib import Path
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # even a sum is compiled in a dozen processes
 
-from evarl.studies.scales import COMPILE_QUICKLY
+from tests.shapes import check_shapes_in
+
+CHECKED = ["evarl"]
+"""Packages whose functions have their declared array shapes checked."""
+check_shapes_in(CHECKED)
+
+from evarl.studies.scales import COMPILE_QUICKLY  # noqa: E402
 
 # Most of the time of the suite is compilation, and most of that is spent on making programs fast that run once. Flags that
 # are set outside come last, and so win.
 os.environ["XLA_FLAGS"] = f"{COMPILE_QUICKLY} {os.environ.get('XLA_FLAGS', '')}"
 
-import jax
-import pytest
-from jaxtyping import install_import_hook
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -26,24 +31,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.set_threshold(100_000, 50, 50)  # programs that are traced are millions of objects, and all of them stay
-
-# Modules of pure functions have their shapes checked. Those that declare pytrees do not: JAX also builds pytrees whose
-# leaves are batched or are no arrays at all, which is no mistake.
-CHECKED = [
-    f"evarl.{name}"
-    for name in (
-        "agents.advantages",
-        "agents.losses",
-        "agents.a2c",
-        "agents.ppo",
-        "agents.networks",
-        "ope.importance",
-        "truth",
-        "worlds.navigation",
-        "worlds.tabular",
-    )
-]
-install_import_hook(CHECKED, "beartype.beartype")
 
 
 @pytest.fixture

@@ -35,13 +35,8 @@ class Rollouts(NamedTuple):
     """Whole episodes, in the order in which they were started."""
 
     returns: Float[np.ndarray, " n"]
-<<<<<<< HEAD:src/evarl/certificates/subject.py
-    """Discounted."""
-    starts: StartStates
-=======
     """Discounted returns."""
-    starts: Starts
->>>>>>> bounds:src/evarl/certificates/certified_policy.py
+    starts: StartStates
 
 
 @dataclass(frozen=True)
@@ -52,13 +47,8 @@ class CertifiedPolicy:
     seed: int
 
     @property
-<<<<<<< HEAD:src/evarl/certificates/subject.py
     def world(self) -> AnyWorld:
-        """Where it is deployed."""
-=======
-    def world(self) -> World | HostWorld:
         """The world in which it is deployed."""
->>>>>>> bounds:src/evarl/certificates/certified_policy.py
         return self.run.world
 
     @property
@@ -93,20 +83,9 @@ class CertifiedPolicy:
         """The reason why the evaluator was not fitted; None if it was."""
         return not_fitted(self.run.evaluator_state(self.seed), self.run.config, self.seed)
 
-<<<<<<< HEAD:src/evarl/certificates/subject.py
     def deploy(self, starts: StartStates, key: Key) -> Float[np.ndarray, " n"]:
-        """Discounted returns from start states, each episode to its own end."""
-        return simulator_for(self.world).episode_returns(self.act, starts, key).discounted
-=======
-    def deploy(self, starts: Starts, key: Key) -> Float[np.ndarray, " n"]:
         """Discounted returns of whole episodes from start states."""
-        world = self.world
-        if isinstance(world, HostWorld):
-            assert starts.seeds is not None
-            return host_returns(world, self.act, starts.seeds, key, world.discount)[0]
-        discounted, _ = _returns(world, self.act, starts.states, starts.observation, key, world.discount)
-        return np.asarray(discounted, np.float64)
->>>>>>> bounds:src/evarl/certificates/certified_policy.py
+        return simulator_for(self.world).episode_returns(self.act, starts, key).discounted
 
     def rollouts(self, key: Key, batch: int) -> Iterator[Rollouts]:
         """An endless iterator over batches of rollouts; the number of batches that are used does not change any of them."""
@@ -119,16 +98,9 @@ class CertifiedPolicy:
 
 
 @functools.lru_cache(maxsize=8)
-<<<<<<< HEAD:src/evarl/certificates/subject.py
 def _predictor(run: Run) -> BehaviourPredictor:
     """The assessment and the predictions, compiled once for all seeds of a run."""
     return BehaviourPredictor(run)
-=======
-def _examination(run: Run) -> tuple[Take, Callable]:
-    """The assessment and the predictor, compiled once for all seeds of a run."""
-    assert run.learner.examiner is not None
-    return taker(run, None), predictor(run.learner.examiner.evaluator)
->>>>>>> bounds:src/evarl/certificates/certified_policy.py
 
 
 def open_policy(run: Run | str | Path, seed: int | None) -> CertifiedPolicy:

@@ -66,15 +66,9 @@ def compare_policies(
     key = hashes.random_key(hashes.of_data([sorted(digests), terms.threshold, terms.alpha, terms.nonce]))
     start_key, assessment_key = jax.random.split(jnp.asarray(key))
     predicted: list[float] = []
-<<<<<<< HEAD
-    for one in subjects:
-        predict = one.assessed(jax.random.fold_in(show_key, len(predicted)))
-        predicted.append(float(predict(simulator_for(one.world).start_states(start_key, STARTS).queries).mean()))
-=======
     for one in policies:
         predict = one.assessed(jax.random.fold_in(assessment_key, len(predicted)))
-        predicted.append(float(predict(draw_starts(one.world, start_key, STARTS).shown).mean()))
->>>>>>> bounds
+        predicted.append(float(predict(simulator_for(one.world).start_states(start_key, STARTS).queries).mean()))
     order = np.argsort(-np.asarray(predicted), kind="stable").tolist()
     ranked = tuple(digests[i] for i in order)
     protocols = [make_protocol(one, terms, candidates=ranked) for one in policies]

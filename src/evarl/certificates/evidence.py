@@ -52,13 +52,8 @@ def returns_and_predictions(test: PolicyTest, say: Say, twice: bool = False) -> 
     protocol, policy = test.protocol, test.policy
     predict = policy.assessed(test.assessment_key)
     found: Evidence = {"returns": [], "values": []}
-<<<<<<< HEAD
-    if protocol.claim == "C4":
-        if not subject.world.can_restart:
-=======
     if twice:
-        if isinstance(policy.world, HostWorld):
->>>>>>> bounds
+        if not policy.world.can_restart:
             raise InputError(
                 f"claim: {protocol.claim} requires two independent rollouts from one state, and {protocol.world} can only be "
                 "reset with the same random numbers; must be a world in JAX"
@@ -74,27 +69,10 @@ def returns_and_predictions(test: PolicyTest, say: Say, twice: bool = False) -> 
     return {name: column[: protocol.rollouts] for name, column in found.items()}
 
 
-<<<<<<< HEAD
-def _predicted_return(test: PolicyTest, subject: Subject, predict: Predict) -> float:
-    """Ĵ(Ξ): the evaluator's predictions, clipped into what is possible and averaged over start states."""
-    starts = simulator_for(subject.world).start_states(test.purpose(4), STARTS)
-    return float(predict(starts.queries).clip(*test.protocol.range).mean())
-
-
-def _mean_return(test: PolicyTest, say: Say) -> Evidence:
-    """Returns, and for the control variate predictions where rollouts began and at fresh start states."""
-    protocol, subject = test.protocol, test.subject
-    kinds = simulator_for(subject.world).start_states(test.purpose(4), STARTS).distinct
-    # From a single start state every prediction is the same: there is nothing to control for, and no stake to divide.
-    # This is seen on start states that no rollout begins at, so it is no choice made after the fact.
-    usable = subject.has_evaluator and subject.not_fitted is None and kinds > 1 and not protocol.two_valued
-    predict = subject.assessed(test.purpose(0)) if usable else None
-=======
 def deployment_returns(test: PolicyTest, say: Say) -> Evidence:
     """Returns, and for the control variate predictions at their start states and means at fresh start states."""
     protocol, policy = test.protocol, test.policy
     predict = policy.assessed(test.assessment_key) if _controlled(test) else None
->>>>>>> bounds
     found: Evidence = {name: [] for name in (["returns"] if predict is None else ["returns", "values", "fresh"])}
 
     def rows() -> Iterator[tuple[float, ...]]:
@@ -102,15 +80,9 @@ def deployment_returns(test: PolicyTest, say: Say) -> Evidence:
             columns = [returns]
             if predict is not None:
                 fresh_key = jax.random.fold_in(test.purpose(2), number)
-<<<<<<< HEAD
-                fresh = simulator_for(subject.world).start_states(fresh_key, protocol.batch * protocol.fresh)
-                said = predict(fresh.observation).clip(*protocol.range)
-                columns += [predict(starts.observation), said.reshape(protocol.batch, -1).mean(axis=1)]
-=======
-                fresh = draw_starts(policy.world, fresh_key, protocol.batch * protocol.fresh)
+                fresh = simulator_for(policy.world).start_states(fresh_key, protocol.batch * protocol.fresh)
                 predicted = predict(fresh.observation).clip(*protocol.range)
                 columns += [predict(starts.observation), predicted.reshape(protocol.batch, -1).mean(axis=1)]
->>>>>>> bounds
             say(f"{min((number + 1) * protocol.batch, protocol.rollouts)} of at most {protocol.rollouts} rollouts")
             yield from zip(*(column.tolist() for column in columns), strict=True)
 
@@ -135,7 +107,7 @@ def _controlled(test: PolicyTest) -> bool:
     states at which no rollout starts, so this is not a choice that depends on the returns.
     """
     policy = test.policy
-    several = draw_starts(policy.world, test.purpose(4), STARTS).distinct > 1
+    several = simulator_for(policy.world).start_states(test.purpose(4), STARTS).distinct > 1
     return policy.has_evaluator and policy.not_fitted is None and several and not test.protocol.two_valued
 
 
@@ -160,5 +132,5 @@ def calibration_bounds(test: PolicyTest, say: Say) -> Evidence:
 
 def _predicted_return(test: PolicyTest, policy: CertifiedPolicy, predict: Predict) -> float:
     """Ĵ(Ξ): the evaluator's predictions, clipped into the range of returns and averaged over start states."""
-    starts = draw_starts(policy.world, test.purpose(4), STARTS)
-    return float(predict(starts.shown).clip(*test.protocol.range).mean())
+    starts = simulator_for(policy.world).start_states(test.purpose(4), STARTS)
+    return float(predict(starts.queries).clip(*test.protocol.range).mean())
