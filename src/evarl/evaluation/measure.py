@@ -78,10 +78,9 @@ def _true_values(plan: Measurement, act: Act, key: Key) -> dict[str, _States]:
         return {START: _States(starts.observation, at_start, truth)}
     assert starts.states is not None
     truth = true_values(world, act, starts.states, jnp.asarray(starts.observation), start_key, plan.rollouts)
-    visited, seen = visited_states(world, act, states_key, plan.states)
-    values = true_values(world, act, visited, seen, visited_key, plan.rollouts)
-    at_visited = _States(seen, np.asarray(visited.elapsed), values)
-    return {START: _States(starts.observation, at_start, truth), VISITED: at_visited}
+    met, seen = visited_states(world, act, states_key, plan.states)
+    visited = _States(seen, np.asarray(met.elapsed), true_values(world, act, met, seen, visited_key, plan.rollouts))
+    return {START: _States(starts.observation, at_start, truth), VISITED: visited}
 
 
 def _predictions(plan: Measurement, seed: int, observation: Array | np.ndarray) -> Predictions:
