@@ -1,6 +1,4 @@
-"""Pictures are drawn without a screen; what they look like is judged by eye."""
-
-import dataclasses
+"""Figures are drawn without a screen; what they look like is judged by eye."""
 
 import numpy as np
 
@@ -12,12 +10,11 @@ from evarl.truth.monte_carlo import Truth
 
 
 def test_a_picture_is_a_png_even_of_a_single_perfect_point():
-    truth = Truth(np.zeros(1), np.zeros(1), np.zeros(1), rollouts=2)
-    seed = SeedEvaluation(
-        0, MeanAndError(0.0), MeanAndError(0.0), [], {"start": Queries(truth, {EVALUATOR: np.zeros((1, 1))})}
-    )
+    truth, zero = Truth(np.zeros(1), np.zeros(1), np.zeros(1), rollouts=2), MeanAndError(0.0)
+    seed = SeedEvaluation(0, zero, zero, [], {"start": Queries(truth, {EVALUATOR: np.zeros((1, 1))})})
     numbers = {"beta": 0.0, "discount": 0.9, "horizon": 5, "rollouts": 2, "drawn": 1, "distinct": 1}
-    rest = {field.name: None for field in dataclasses.fields(Evaluation)} | {"world": "a world", "seeds": [seed]}
-    picture = evaluation_picture(Evaluation(**(rest | numbers)))
-    assert picture.startswith(b"\x89PNG")
+    texts = {"run": "a run", "world": "a world", "start_states": "1 of 1", "shuffled_with": None, "not_fitted": None}
+    tables = {"seeds": [seed], "rows": [], "policies": {}, "best_without": {}, "notes": []}
+    found = Evaluation(**numbers, **texts, **tables, discounted=zero, undiscounted=zero, passive=None)
+    assert evaluation_picture(found).startswith(b"\x89PNG")
     assert len(set(STYLES.values())) == len(STYLES)

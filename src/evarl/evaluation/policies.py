@@ -78,12 +78,12 @@ def import_policy(name: str, world: AnyWorld) -> Act:
         return action, jnp.zeros(observation.shape[0]) if log_prob is None else log_prob
 
     space, count = world.observation_space, 3
-    shown = jax.ShapeDtypeStruct((count, *space.shape), np.dtype(space.dtype))
+    abstract = jax.ShapeDtypeStruct((count, *space.shape), np.dtype(space.dtype))
     try:
-        action, _ = jax.eval_shape(act, jax.random.PRNGKey(0), shown)
+        action, _ = jax.eval_shape(act, jax.random.PRNGKey(0), abstract)
     except Exception as error:
         raise InputError(
-            f"policy-import: '{name}' does not work on a key and observations {_shape(shown)} inside a compiled "
+            f"policy-import: '{name}' does not work on a key and observations {_shape(abstract)} inside a compiled "
             f"program; must return (actions, log-probabilities or None) made by jax.numpy ({_brief(error)})"
         ) from error
     wanted = (count, world.action_space.size) if isinstance(world.action_space, Box) else (count,)
