@@ -10,6 +10,7 @@ update is traced. SRC is any tree that holds `evarl`, so that two versions can b
 """
 
 import ast
+import itertools
 import json
 import os
 import re
@@ -311,7 +312,7 @@ def folder_visits(calls: Sequence[tuple[str, str]]) -> int:
 
 def entries(calls: Sequence[tuple[str, str]], most: int = 8) -> dict[str, int]:
     """The functions whose calls most often begin a visit to a folder, and how often each does."""
-    pairs = zip(calls, calls[1:], strict=False)
+    pairs = itertools.pairwise(calls)
     begun = Counter(f"{b[0]}:{b[1]}" for a, b in pairs if a[0].split(os.sep)[0] != b[0].split(os.sep)[0])
     return dict(begun.most_common(most))
 

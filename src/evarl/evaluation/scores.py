@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from evarl.ope.metrics import spearman
+from evarl.stats import spearman
 from evarl.truth.monte_carlo import Truth, mean_squared_error
 
 

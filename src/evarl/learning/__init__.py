@@ -1,1 +1,5 @@
-"""How a policy is trained."""
+"""Evaluation-aware learning: collect → assess → remember → fit → weigh → improve."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

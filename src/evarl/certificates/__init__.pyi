@@ -1,0 +1,15 @@
+from .certificate import Certificate as Certificate
+from .certificate import load as load
+from .certificate import save as save
+from .claims import CLAIMS as CLAIMS
+from .claims import Claim as Claim
+from .compare import Candidate as Candidate
+from .compare import compare_policies as compare_policies
+from .issue import Issued as Issued
+from .issue import issue_certificate as issue_certificate
+from .names import ClaimName as ClaimName
+from .protocol import Protocol as Protocol
+from .terms import Terms as Terms
+from .verify import Reliance as Reliance
+from .verify import Verification as Verification
+from .verify import verify_certificate as verify_certificate

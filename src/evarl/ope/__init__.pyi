@@ -1,0 +1,17 @@
+from .configuration import LogSettings as LogSettings
+from .dataset import LoggedData as LoggedData
+from .estimation import estimate as estimate
+from .fqe_configuration import FQEConfig as FQEConfig
+from .intervals import Interval as Interval
+from .log import Log as Log
+from .metrics import PolicyMetrics as PolicyMetrics
+from .metrics import policy_metrics as policy_metrics
+from .minari import from_minari as from_minari
+from .policy import TargetPolicy as TargetPolicy
+from .registry import Estimator as Estimator
+from .registry import estimators as estimators
+from .registry import register as register
+from .registry import unregister as unregister
+from .results import CollapsedWeights as CollapsedWeights
+from .results import Estimate as Estimate
+from .settings import Settings as Settings
