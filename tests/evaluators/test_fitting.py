@@ -7,8 +7,9 @@ import pytest
 
 from evarl.assessment.behaviour import Behaviour
 from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
-from evarl.evaluators.evaluator import SLOWEST, RunningScale, make_evaluator
+from evarl.evaluators.evaluator import RunningScale, make_evaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
+from evarl.learning.schedules import SLOWEST, running_rate
 from evarl.worlds.spaces import Box
 
 SPACE = Box((2,), 0.0, 1.0)
@@ -89,13 +90,13 @@ def test_returns_that_never_varied_have_no_slope(constant):
     queries = jnp.asarray(np.random.default_rng(0).random((5, 2)), jnp.float32)
     for index in range(50):
         shown = policy(index).replace(behaviour=Behaviour(jnp.full(3, constant)))
-        state = rescale(state, shown, jnp.int32(index))
+        state = rescale(state, shown, running_rate(jnp.int32(index)))
     assert not state.behaviour.rolled_out.varies()
     slope = jax.jit(jax.jacobian(evaluator.predict, argnums=1))
     assert not np.asarray(slope(state, Behaviour(jnp.full(3, constant)), queries).rolled_out).any()
     other = Behaviour(jnp.array([constant, constant, constant + 0.1 * max(1.0, abs(constant))]))
     moved = policy(50).replace(behaviour=other)
-    state = rescale(state, moved, jnp.int32(50))
+    state = rescale(state, moved, running_rate(jnp.int32(50)))
     assert state.behaviour.rolled_out.varies(), "one policy that differs is enough"
     assert np.asarray(slope(state, moved.behaviour, queries).rolled_out).any()
 
@@ -111,12 +112,12 @@ def test_all_policies_count_alike_until_there_are_enough():
     evaluator = make_evaluator(EvaluatorConfig(), SPACE, jnp.zeros((3, 2)), SHAPES)
     rescale, state = jax.jit(evaluator.rescale), evaluator.init(jax.random.PRNGKey(0))
     for index in range(20):
-        state = rescale(state, policy(index), jnp.int32(index))
+        state = rescale(state, policy(index), running_rate(jnp.int32(index)))
     np.testing.assert_allclose(state.behaviour.rolled_out.mean, np.mean(range(20)), rtol=1e-5)
     np.testing.assert_allclose(state.behaviour.rolled_out.deviation(), np.std(range(20)), rtol=1e-4)
     np.testing.assert_allclose(state.target.mean, np.mean(range(20)) + 0.15, rtol=1e-5)
     np.testing.assert_allclose(state.observation.mean, [9.5, 9.5], rtol=1e-5)
-    later = rescale(state, policy(29.5), jnp.int32(500))
+    later = rescale(state, policy(29.5), running_rate(jnp.int32(500)))
     np.testing.assert_allclose(later.behaviour.rolled_out.mean, 9.5 + SLOWEST * 20, rtol=1e-5)
 
 
@@ -149,7 +150,9 @@ def test_an_evaluator_learns_to_read_an_assessment(kind):
     memory, state = Memory(jax.tree.map(jnp.asarray, known)), evaluator.init(jax.random.PRNGKey(0))
     rescale = jax.jit(evaluator.rescale)
     for index in range(M):
-        state = rescale(state, jax.tree.map(lambda x, at=index: jnp.asarray(x[at]), known), jnp.int32(index))
+        state = rescale(
+            state, jax.tree.map(lambda x, at=index: jnp.asarray(x[at]), known), running_rate(jnp.int32(index))
+        )
     predict = jax.jit(jax.vmap(evaluator.predict, (None, 0, 0)))
     state, loss = jax.jit(evaluator.fit)(state, memory, jnp.int32(M), jnp.int32(400), jax.random.PRNGKey(1))
     error = np.mean((predict(state, unseen.behaviour, unseen.observation) - unseen.target) ** 2)
@@ -193,6 +196,6 @@ def test_predictions_are_in_units_of_reward():
     target, returns = (jnp.asarray(rng.normal(size=size), jnp.float32) for size in (QUERIES, K))
     one = PolicyRecord(jnp.asarray(one.observation[0]), target, Behaviour(returns))
     other = one.replace(target=100.0 * target + 7.0, behaviour=Behaviour(50.0 * returns - 3.0))
-    small = evaluator.predict(rescale(state, one, jnp.int32(0)), one.behaviour, one.observation)
-    large = evaluator.predict(rescale(state, other, jnp.int32(0)), other.behaviour, other.observation)
+    small = evaluator.predict(rescale(state, one, jnp.ones(())), one.behaviour, one.observation)
+    large = evaluator.predict(rescale(state, other, jnp.ones(())), other.behaviour, other.observation)
     np.testing.assert_allclose(large, 100.0 * small + 7.0, rtol=1e-3, atol=1e-2)

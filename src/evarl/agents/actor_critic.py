@@ -15,12 +15,12 @@ from evarl.agents.agent import Metrics
 from evarl.agents.configuration import AgentConfig
 from evarl.agents.distributions import Distribution, noise_for
 from evarl.agents.gradient_weights import GradientWeights
-from evarl.agents.networks import Actor, Critic, Parameters
+from evarl.agents.networks import Actor, Critic, Parameters, flat_features
 from evarl.agents.normalisation import RewardScale, RunningStatistics
+from evarl.agents.optimisers import descend
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.spaces import Box, Space
-from evarl.worlds.third_party import lenient_promotion
-from evarl.worlds.world import Key, flat_features
+from evarl.worlds.world import Key
 
 
 class PolicyState(struct.PyTreeNode):
@@ -200,11 +200,11 @@ class ActorCritic(abc.ABC):
 
     def descend(self, state: AgentState, actor_gradient: optax.Updates, critic_gradient: optax.Updates) -> AgentState:
         """The state after one step of both optimisers."""
-        policy, old = state.policy, (state.actor_optimizer, state.critic_optimizer)
-        with lenient_promotion():
-            actor_step, actor_optimizer = self.actor_optimizer.update(actor_gradient, old[0], policy.actor)
-            critic_step, critic_optimizer = self.critic_optimizer.update(critic_gradient, old[1], policy.critic)
-        policy = policy.replace(
-            actor=optax.apply_updates(policy.actor, actor_step), critic=optax.apply_updates(policy.critic, critic_step)
+        actor, actor_optimizer = descend(
+            self.actor_optimizer, actor_gradient, state.actor_optimizer, state.policy.actor
         )
+        critic, critic_optimizer = descend(
+            self.critic_optimizer, critic_gradient, state.critic_optimizer, state.policy.critic
+        )
+        policy = state.policy.replace(actor=actor, critic=critic)
         return state.replace(policy=policy, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)

@@ -74,6 +74,16 @@ class Critic(nn.Module):
         return MLP(self.hidden_sizes, 1, self.activation, 1.0)(features)[..., 0]
 
 
+def flat_features(observation: Array, axes: int) -> Float[Array, "*batch features"]:
+    """Observations of so many axes as rows of float32. Small dtypes are widened only here.
+
+    Flags are selected and not converted: on a CPU a conversion of reshaped flags compiles to a loop that is not
+    vectorised, and took up to 15 times as long.
+    """
+    flat = observation.reshape(*observation.shape[: observation.ndim - axes], -1)
+    return jnp.where(flat, 1.0, 0.0) if flat.dtype == bool else flat.astype(jnp.float32)
+
+
 def first_product(network: Parameters, features: Float[Array, "*batch features"]) -> Float[Array, "*batch width"]:
     """The features times the kernel of an actor's or a critic's first layer."""
     return features @ network["params"]["MLP_0"]["Dense_0"]["kernel"]

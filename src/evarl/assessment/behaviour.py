@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float
 
@@ -76,12 +75,6 @@ def observe(kind: BehaviourKind, rollout: AssessmentRollout, policy: Policy, dis
     pathwise = partial(kind.pathwise, rollout)
     behaviour = Behaviour(jax.tree.map(lambda x: x[0].mean(axis=1), to_go), pathwise(policy))
     return Observed(behaviour, to_go, rewards_to_go[0], pathwise)
-
-
-def features(behaviour: Behaviour) -> Float[Array, "k B"]:
-    """All numbers of a behaviour side by side, one row for each start state: what networks are given."""
-    rows = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(behaviour)]
-    return rows[0] if len(rows) == 1 else jnp.concatenate(rows, axis=1)
 
 
 def behaviour_kind(name: str) -> BehaviourKind:

@@ -12,10 +12,10 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from evarl.assessment.behaviour import Behaviour, Policy, features, observe
+from evarl.assessment.behaviour import Behaviour, Policy, observe
 from evarl.errors import FileError, InputError
 from evarl.evaluation.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
-from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator
+from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator, features
 from evarl.learning.configuration import TrainConfig
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run

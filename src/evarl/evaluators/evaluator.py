@@ -10,24 +10,17 @@ import optax
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from evarl.assessment.behaviour import Behaviour, features
+from evarl.agents.optimisers import descend
+from evarl.assessment.behaviour import Behaviour
 from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.evaluators.networks import make_network
 from evarl.worlds.spaces import Box
-from evarl.worlds.third_party import lenient_promotion
-from evarl.worlds.world import Key, flat_features
+from evarl.worlds.world import Key
 
-SLOWEST = 0.05
-"""Weight of a new policy in running means, once there have been 1/SLOWEST; before that, all count alike."""
 FLOOR = 1e-6
 """Least variance. What varies less, relative to its size, is a constant up to the rounding of float32."""
-
-
-def running_rate(index: Int[Array, ""]) -> Float[Array, ""]:
-    """Weight of the index-th policy in running means."""
-    return jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
 
 
 class RunningScale(struct.PyTreeNode):
@@ -123,29 +116,31 @@ class Evaluator:
         standardised = self._standardised(state, state.parameters, behaviour, queries)
         return standardised * state.target.deviation() + state.target.mean
 
-    def rescale(self, state: EvaluatorState, record: PolicyRecord, index: Int[Array, ""]) -> EvaluatorState:
-        """Update the running scales with the newest policy."""
-        rate = running_rate(index)
-        flat = flat_features(record.observation, len(self.observation_space.shape))
-        seen = state.observation if self.observation_space.dtype == "bool" else state.observation.update(flat, rate)
+    def rescale(self, state: EvaluatorState, record: PolicyRecord, rate: Float[Array, ""]) -> EvaluatorState:
+        """Update the running scales with the newest policy, whose weight is `rate`."""
+        observation = state.observation
+        if self.observation_space.dtype != "bool":
+            observation = observation.update(record.observation.astype(jnp.float32), rate)
         return state.replace(
             target=state.target.update(record.target, rate),
             behaviour=_with_scales(lambda scale, x: scale.update(x, rate), state.behaviour, record.behaviour),
-            observation=seen,
+            observation=observation,
         )
 
     def fit(
-        self, state: EvaluatorState, memory: Memory, filled: Int[Array, ""], steps: Int[Array, ""], key: Key
+        self, state: EvaluatorState, memory: Memory, stored: Int[Array, ""], steps: Int[Array, ""], key: Key
     ) -> tuple[EvaluatorState, Float[Array, ""]]:
-        """The state after some gradient steps on batches of all stored policies, and the mean loss in squared reward."""
+        """The state after some gradient steps on the memory, and the mean loss in squared reward.
+
+        `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out.
+        """
+        filled = jnp.minimum(stored, memory.policies)
 
         def one_step(index: Array, carry: tuple[EvaluatorState, Array]) -> tuple[EvaluatorState, Array]:
             state, total = carry
             batch = memory.sample(jax.random.fold_in(key, index), filled, self.config.batch_size)
             loss, gradient = jax.value_and_grad(self._loss)(state.parameters, state, batch)
-            with lenient_promotion():
-                step, optimizer = self.optimizer.update(gradient, state.optimizer, state.parameters)
-            parameters = optax.apply_updates(state.parameters, step)
+            parameters, optimizer = descend(self.optimizer, gradient, state.optimizer, state.parameters)
             return state.replace(parameters=parameters, optimizer=optimizer), total + loss
 
         state, total = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(())))
@@ -172,10 +167,10 @@ class Evaluator:
 
     def _features(self, state: EvaluatorState, observation: Array) -> Float[Array, "B F"]:
         """Flattened observations, standardised unless they are flags."""
-        flat = flat_features(observation, len(self.observation_space.shape))
+        flat = observation.reshape(observation.shape[0], -1)
         if self.observation_space.dtype == "bool":
-            return flat
-        return (flat - state.observation.mean[None]) / state.observation.deviation()[None]
+            return jnp.where(flat, 1.0, 0.0)
+        return (flat.astype(jnp.float32) - state.observation.mean[None]) / state.observation.deviation()[None]
 
 
 def make_evaluator(config: EvaluatorConfig, observation_space: Box, scenarios: Array, behaviour: Any) -> Evaluator:
@@ -189,6 +184,12 @@ def make_evaluator(config: EvaluatorConfig, observation_space: Box, scenarios: A
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(config.learning_rate, eps=1e-5))
     network = make_network(config.network)
     return Evaluator(config, observation_space, jnp.asarray(scenarios), behaviour, network, optimizer)
+
+
+def features(behaviour: Behaviour) -> Float[Array, "k B"]:
+    """All numbers of a behaviour side by side, one row for each start state: what networks are given."""
+    rows = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(behaviour)]
+    return rows[0] if len(rows) == 1 else jnp.concatenate(rows, axis=1)
 
 
 def _with_scales(function: Any, scales: Any, behaviour: Any) -> Any:

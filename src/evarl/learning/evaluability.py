@@ -14,10 +14,10 @@ from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import Behaviour, BehaviourKind, observe
-from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator, running_rate
+from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.configuration import TrainConfig
-from evarl.learning.schedules import fit_steps, ramp
+from evarl.learning.schedules import fit_steps, ramp, running_rate
 from evarl.learning.weigh import EVERY, Evidence, Objective, Thinning, masked_mean, mean_of_others, weigh
 from evarl.simulation.rollouts import AssessmentRollout
 from evarl.worlds.world import Key
@@ -142,7 +142,7 @@ def remember(
     record = PolicyRecord(observation, target, behaviour)
     return state.replace(
         memory=state.memory.store(index, record),
-        evaluator=fixed.evaluator.rescale(state.evaluator, record, index),
+        evaluator=fixed.evaluator.rescale(state.evaluator, record, rate),
         lowest=jax.tree.map(jnp.minimum, state.lowest, behaviour),
         highest=jax.tree.map(jnp.maximum, state.highest, behaviour),
     )
@@ -154,9 +154,8 @@ def fit(
     """Fit the evaluator to the memory, as often as the schedule says; a frozen one stays as it is."""
     if state.memory is None:
         return state, {}
-    filled = jnp.minimum(index + 1, state.memory.policies)
     steps = fit_steps(fixed.config, index)
-    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, filled, steps, key)
+    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, index + 1, steps, key)
     return state.replace(evaluator=evaluator), {"evaluator_loss": loss}
 
 
@@ -176,7 +175,9 @@ def weigh_policy(
             fixed, state.evaluator, evidence.trajectory, behaviour, thinning
         )
         beta = jnp.float32(config.beta) * size
-        weights, weighed = weigh(fixed.objective, evidence, at, beta, size, fixed.thinning)
+        weights, weighed = weigh(
+            fixed.objective, evidence._replace(predicted=predicted), at, beta, size, fixed.thinning
+        )
         metrics |= weighed
     return state, weights, metrics | {"assessment_return": evidence.observed.returns.mean(axis=1).mean()}
 

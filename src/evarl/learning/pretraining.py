@@ -86,7 +86,7 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
         state = evaluator.init(key)
         slots = memory.slots
         every = slots.replace(observation=_merged(slots.observation), target=_merged(slots.target))
-        state = evaluator.rescale(state, every, jnp.zeros((), jnp.int32))
+        state = evaluator.rescale(state, every, jnp.ones(()))
         return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), key)[0]
 
     return evaluator, fit(jax.random.PRNGKey(seed), memory)

@@ -5,6 +5,14 @@ from jaxtyping import Array, Float, Int
 
 from evarl.learning.configuration import TrainConfig
 
+SLOWEST = 0.05
+"""Weight of a new policy in running means, once there have been 1/SLOWEST; before that, all count alike."""
+
+
+def running_rate(index: Int[Array, ""]) -> Float[Array, ""]:
+    """Weight of the index-th policy in running means."""
+    return jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
+
 
 def fit_steps(config: TrainConfig, index: Int[Array, ""]) -> Int[Array, ""]:
     """Gradient steps of the evaluator: none during the warm-up, many at its end, a few in every n-th update after it."""

@@ -56,6 +56,8 @@ class Evidence(NamedTuple):
     """[h, k, ...] running mean of `observed.to_go`, from earlier updates."""
     loss_baseline: Float[Array, ""]
     """Running mean of the squared error at start states, from earlier updates."""
+    predicted: Float[Array, "T N"] | None = None
+    """V̂ at every state of the batch, if it is known already."""
 
 
 class Thinning(NamedTuple):
@@ -90,7 +92,9 @@ def weigh(
     """
     trajectory, rollout = evidence.trajectory, evidence.rollout
     start = trajectory.start_label >= 0
-    predicted = jax.lax.stop_gradient(predict(evidence.observed.behaviour, EVERY))
+    predicted = evidence.predicted
+    if predicted is None:
+        predicted = predict(evidence.observed.behaviour, EVERY)
     others, paired = mean_of_others(evidence.returns, trajectory.start_label, objective.rollouts_per_start)
     error, valid = _errors(objective, evidence, predicted, others, paired)
     limit = objective.max_shift / (2.0 * jnp.maximum(beta, 1e-12))

@@ -11,11 +11,12 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
+from evarl.agents.networks import flat_features
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.policy import TargetPolicy
-from evarl.worlds.world import Key, flat_features
+from evarl.worlds.world import Key
 
 BOUND = 10.0
 """Standardised features are clipped here: a flag that is set once in a million rows would be 1000 deviations large."""

@@ -166,13 +166,3 @@ def bounded_returns(low: float, high: float, horizon: int, discount: float) -> t
 def select(condition: Bool[Array, ""], chosen: Any, otherwise: Any) -> Any:
     """`chosen` where the scalar `condition` holds, else `otherwise`, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, otherwise)
-
-
-def flat_features(observation: Array, axes: int) -> Float[Array, "*batch features"]:
-    """Observations of so many axes as rows of float32. Small dtypes are widened only here.
-
-    Flags are selected and not converted: on a CPU a conversion of reshaped flags compiles to a loop that is not
-    vectorised, and took up to 15 times as long.
-    """
-    flat = observation.reshape(*observation.shape[: observation.ndim - axes], -1)
-    return jnp.where(flat, 1.0, 0.0) if flat.dtype == bool else flat.astype(jnp.float32)
