@@ -2,6 +2,7 @@ from . import agents as agents
 from . import assessment as assessment
 from . import bounds as bounds
 from . import certificates as certificates
+from . import errors as errors
 from . import evaluation as evaluation
 from . import evaluators as evaluators
 from . import learning as learning
@@ -26,6 +27,7 @@ from .evaluators.configuration import EvaluatorConfig as EvaluatorConfig
 from .evaluators.configuration import NetworkConfig as NetworkConfig
 from .evaluators.configuration import register_evaluator as register_evaluator
 from .learning.configuration import TrainConfig as TrainConfig
+from .learning.configuration import with_settings as with_settings
 from .learning.presets import preset as preset
 from .runs.run import Run as Run
 from .runs.train import train as train

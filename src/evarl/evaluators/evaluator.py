@@ -188,7 +188,7 @@ def make_evaluator(config: EvaluatorConfig, observation_space: Box, scenarios: A
 
 def features(behaviour: Behaviour) -> Float[Array, "k B"]:
     """All numbers of a behaviour side by side, one row for each start state: what networks are given."""
-    rows = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(behaviour)]
+    rows = [jnp.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(behaviour)]
     return rows[0] if len(rows) == 1 else jnp.concatenate(rows, axis=1)
 
 
