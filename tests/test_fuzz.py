@@ -193,7 +193,7 @@ def test_a_module_is_imported_for_the_user_and_not_for_a_file(files, tmp_path):
     with pytest.raises(InputError, match=f"names a world of the module '{MODULE}', and files do not decide what is"):
         load_assessment(path)
     assert not marker.exists()
-    assert load_assessment(path, named=(name,)).seeds == (3, 7)
+    assert load_assessment(path, named=(name,)).start_states.tolist() == [3, 7]
     assert marker.exists()
     marker.unlink()
     sys.modules.pop(MODULE)

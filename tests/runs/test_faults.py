@@ -205,7 +205,7 @@ FAULTS = {
     "shape": "ValueError: the observation is float32[3]; must be float32[2] as in the space",
     "dtype": "ValueError: the observation is <U1[2]; must be float32[2] as in the space",
     "nan seen": "ValueError: the observation holds NaN or infinity",
-    "nan": "ValueError: the reward is nan; want a finite number",
+    "nan": "ValueError: the reward is nan; must be a finite number",
     "huge": "ValueError: the reward is 1e+300; must be a finite number in 32 bits",
     "none": "TypeError: ",
     "tuple": "ValueError: not enough values to unpack",

@@ -131,6 +131,9 @@ def test_registered_names_are_checked(line: str) -> None:
         InputError, match=r"^world: 'navigation/mine' is not allowed; must be a name outside of navigation"
     ):
         register_world("navigation/mine", Line)
+    register_world("toys/line", Line)
+    with pytest.raises(InputError, match=r"^world: 'toys/line' is taken"):
+        register_world("toys/line", dataclasses.make_dataclass("Other", []))
     register_world("toys/other", Line)
     with pytest.raises(InputError, match=r"^world: 'toys/other' was registered with"):
         make_world("toys/other")

@@ -1,4 +1,4 @@
-"""What is known of the episodes in a batch: their returns and lengths, and where they ran out of time."""
+"""Returns and lengths of the episodes in a batch, and observations at truncations."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class EpisodeClock(struct.PyTreeNode):
-    """Running sums of the episodes under way, one entry for each environment."""
+    """Running sums of the episodes under way in N environments."""
 
     total: Float[Array, " N"]
     discounted: Float[Array, " N"]
@@ -48,12 +48,12 @@ def episode_statistics(
 
 
 def final_slots(steps: int, horizon: int) -> int:
-    """How many episodes of one environment can run out of time within a batch: each lasts exactly `horizon` steps."""
+    """Maximum number of truncated episodes of one environment in a batch: each lasts exactly `horizon` steps."""
     return 1 + (steps - 1) // horizon
 
 
 def record_final(buffer: Array, count: Int[Array, " N"], truncated: Bool[Array, " N"], observation: Array) -> Array:
-    """Write the observations of environments that just ran out of time into their next free slot of [K, N, ...]."""
+    """The buffer [K, N, ...] with the observations of environments that were truncated in their next free slots."""
     slots = jnp.arange(buffer.shape[0], dtype=count.dtype)
     write = (slots[:, None] == count[None]) & truncated[None]
     return jnp.where(write.reshape(*write.shape, *(1,) * (observation.ndim - 1)), observation[None], buffer)

@@ -1,6 +1,6 @@
 """The interface of simulators, which let policies act in a world, and the choice of the engine that a world needs."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array
@@ -12,6 +12,7 @@ from evarl.simulation.rollouts import Act, AssessmentRollout, Batch, Function, M
 from evarl.worlds.world import AnyWorld, HostWorld, Key, World
 
 
+@runtime_checkable
 class Simulator(Protocol):
     """Lets a policy act in a world: batches for training, rollouts in assessments, and whole episodes.
 

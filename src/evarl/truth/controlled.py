@@ -1,17 +1,17 @@
-"""Values by Monte Carlo with little variance: control variates along the trajectory, made of V̂ and of looks one step ahead.
+"""Monte-Carlo values with control variates: along the trajectory, from V̂ and from resampled steps.
 
     Q̂(s, a) = r̂(s, a) + γ v̂(s, a),   the means of r and of V̂(s') over M steps that are resampled from (s, a)
 
     G_cv = G − [V̂(s_0) − mean_j V̂(s̃_j)] − Σ_t γ^t [Q̂(s_t, a_t) − E_π Q̂(s_t, ·)]
              − Σ_t γ^t [r_t − r̂(s_t, a_t)] − Σ_t γ^{t+1} [V̂(s_{t+1}) − v̂(s_t, a_t)]
 
-V̂ counts as 0 behind a termination and behind the time limit, of steps that were taken and of resampled ones alike. Then every
-bracket has mean 0 given what came before it, whatever V̂ and M are: Q̂ is drawn before the action and apart from it, and the
-step that is taken has the distribution of those that were resampled. s̃_j are start states drawn for each rollout alone, so
-that the G_cv are independent and their spread says how uncertain their mean is.
+V̂ is 0 after a termination and after the time limit, for steps that were taken and for resampled ones alike. Then every bracket
+has mean 0 given the past, whatever V̂ and M are: Q̂ is sampled before the action and independently of it, and the step that is
+taken has the distribution of the resampled ones. s̃_j are start states drawn for each rollout alone, so that the G_cv are
+independent and their standard error is that of their mean.
 
-Where the world has no dice, M = 1 is exact and only the errors of V̂ are left. Where it has, resampling throws them too: with
-the true V, and σ² = Var(r + γ V(s') | s, a),
+In a deterministic world M = 1 is exact and only the errors of V̂ remain. In a stochastic one resampling adds noise: with the true
+V, and σ² = Var(r + γ V(s') | s, a),
 
     Var(G_cv) = Σ_t γ^{2t} E Σ_a π(a|s_t)² σ²(s_t, a) / M   where Var(G) contains   Σ_t γ^{2t} E Σ_a π(a|s_t) σ²(s_t, a).
 """
@@ -64,7 +64,7 @@ DEFAULT = ControlSettings()
 
 
 class Summary(NamedTuple):
-    """J by plain Monte Carlo and by the controlled one, from the same rollouts."""
+    """The value J by plain Monte Carlo and with control variates, from the same rollouts."""
 
     rollouts: int
     plain: float
@@ -76,25 +76,25 @@ class Summary(NamedTuple):
     controlled_error: float
     """Its standard error."""
     variance_ratio: float | None
-    """Var(G) / Var(G_cv): so many times the rollouts would do as well without control. None where G_cv does not vary."""
+    """Var(G) / Var(G_cv): how many times as many plain rollouts give the same precision. None where G_cv does not vary."""
     extra_steps: int
-    """Steps of the world that were resampled for each one that was taken."""
+    """Steps resampled for each step taken."""
 
 
 @dataclass(frozen=True)
 class Controlled:
-    """Returns of n rollouts, plain and controlled."""
+    """Returns of n rollouts, without and with control variates."""
 
     returns: Float[np.ndarray, " n"]
     """G, discounted."""
     estimates: Float[np.ndarray, " n"]
     """G_cv, with the same mean."""
     extra_steps: int
-    """Steps of the world that were resampled for each one that was taken."""
+    """Steps resampled for each step taken."""
 
     @property
     def summary(self) -> Summary:
-        """Means, standard errors, and what was gained at which price."""
+        """Means, standard errors, and the ratio of variances."""
         n, both = len(self.returns), np.stack([self.returns, self.estimates])
         variance = both.var(axis=1, ddof=1)
         (plain, controlled), (plain_error, controlled_error) = both.mean(axis=1), np.sqrt(variance / n)
@@ -122,7 +122,7 @@ class _Rows(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """n worlds on their way."""
+    """n rollouts under way."""
 
     key: Key
     time: Int[Array, ""]
@@ -173,10 +173,10 @@ def _estimated(world: AnyWorld, start: Float[np.ndarray, " n"], rows: _Rows) -> 
     discounts = world.discount ** np.arange(world.horizon)
     returns = np.where(rows.mask, rows.reward, 0.0).astype(np.float64) @ discounts
     estimates = trajectory_estimate(
-        rewards=rows.expected_reward,  # r_t less its own bracket
+        rewards=rows.expected_reward,  # r_t minus its own bracket
         mask=rows.mask,
         v0=start,
-        mean_v0=0.0,  # taken off already, for each rollout its own
+        mean_v0=0.0,  # subtracted already, for each rollout its own
         q=rows.q,
         expected_q=rows.expected_q,
         v_next=rows.v_next,

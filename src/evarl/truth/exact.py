@@ -3,14 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from evarl.errors import InputError
 from evarl.worlds.tabular import Tabular
 from evarl.worlds.world import World
 
 
-def policy_values(world: Tabular, policy: np.ndarray, horizon: int | None = None) -> np.ndarray:
-    """V(s) of a policy given as [S, A] probabilities.
+def policy_values(world: Tabular, policy: np.ndarray, horizon: int | None = None) -> Float[np.ndarray, " S"]:
+    """Values V(s) of a policy given as [S, A] probabilities.
 
     Without a horizon, the solution of (I − γ P_π) V = r_π; with one, `horizon` backups of V = 0. Nothing follows a
     terminal state.
@@ -34,23 +35,23 @@ def policy_values(world: Tabular, policy: np.ndarray, horizon: int | None = None
     return values
 
 
-def action_values(world: Tabular, values: np.ndarray) -> np.ndarray:
-    """Q(s, a) = r(s, a) + γ Σ_s' P(s' | s, a) V(s'), [S, A]."""
+def action_values(world: Tabular, values: Float[np.ndarray, " S"]) -> Float[np.ndarray, "S A"]:
+    """Action values Q(s, a) = r(s, a) + γ Σ_s' P(s' | s, a) V(s'), [S, A]."""
     return world.rewards + world.discount * _continuing(world) @ values
 
 
-def optimal_values(world: Tabular, horizon: int) -> np.ndarray:
-    """V*(s) with `horizon` steps to go, by backward induction."""
+def optimal_values(world: Tabular, horizon: int) -> Float[np.ndarray, " S"]:
+    """Optimal values V*(s) with `horizon` steps to go, by backward induction."""
     values = np.zeros(len(world.rewards))
     for _ in range(horizon):
         values = action_values(world, values).max(axis=1)
     return values
 
 
-def reachable_mdp(world: World, decimals: int = 4) -> tuple[Tabular, np.ndarray]:
+def reachable_mdp(world: World, decimals: int = 4) -> tuple[Tabular, Float[np.ndarray, "S ..."]]:
     """The finite MDP of all positions that a deterministic world with discrete actions can reach, and those positions.
 
-    Positions that agree to `decimals` digits are one. State 0 is the start.
+    Positions that agree to `decimals` digits count as one. State 0 is the start.
     """
     if not hasattr(world.action_space, "n"):
         raise InputError(f"{world.name}: has actions {world.action_space}; must be discrete")
@@ -59,7 +60,7 @@ def reachable_mdp(world: World, decimals: int = 4) -> tuple[Tabular, np.ndarray]
     start = np.asarray(world.initial(key))
     positions, index = [start], {_name(start, decimals): 0}
     successors, rewards, ends = [], [], []
-    for position in positions:  # grows while it is walked through
+    for position in positions:  # grows during the loop
         reached, reward, ended = (np.asarray(x) for x in move(jnp.asarray(position), actions))
         for successor in reached:
             if _name(successor, decimals) not in index:
@@ -84,13 +85,13 @@ def reachable_mdp(world: World, decimals: int = 4) -> tuple[Tabular, np.ndarray]
 
 
 def best_return(world: World, discount: float = 1.0) -> float:
-    """The best expected return from the start of a deterministic world with discrete actions, within its horizon."""
+    """Highest return from the start of a deterministic world with discrete actions, within its horizon."""
     table, _ = reachable_mdp(world)
     undiscounted = Tabular(table.transitions, table.rewards, table.start, table.terminal, table.horizon, discount)
     return float(optimal_values(undiscounted, world.horizon)[0])
 
 
-def _continuing(world: Tabular) -> np.ndarray:
+def _continuing(world: Tabular) -> Float[np.ndarray, "S A S"]:
     """Transition probabilities into states from which an episode goes on, [S, A, S]."""
     assert world.terminal is not None
     return world.transitions * ~world.terminal[None, None, :]

@@ -25,7 +25,7 @@ def register_world(name: str, make: Callable[..., AnyWorld]) -> None:
 
     `make` is a class or function that returns the world. It is called with `horizon` and `discount` as keyword arguments
     where they are given, and the `name` of the world that it returns must be the registered one. A world in JAX is a `World`
-    with three pure functions; it must be hashable, as frozen dataclasses are. Registering a name again replaces its world.
+    with three pure functions; it must be hashable, as frozen dataclasses are.
 
     >>> from dataclasses import dataclass
     >>> import jax.numpy as jnp
@@ -58,7 +58,8 @@ def register_world(name: str, make: Callable[..., AnyWorld]) -> None:
     family = name.split("/")[0]
     if not name or family in FAMILIES:
         raise InputError(f"world: '{name}' is not allowed; must be a name outside of {', '.join(FAMILIES)}")
-    _registered[name] = make
+    if _registered.setdefault(name, make) is not make:
+        raise InputError(f"world: '{name}' is taken; register it under another name")
 
 
 def make_world(name: str, horizon: int | None = None, discount: float | None = None) -> AnyWorld:

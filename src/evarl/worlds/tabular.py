@@ -33,7 +33,7 @@ class Tabular(World):
     transitions: np.ndarray
     """[S, A, S] probabilities of the next state."""
     rewards: np.ndarray
-    """[S, A] expected reward."""
+    """[S, A] expected rewards."""
     start: np.ndarray
     """[S] μ_D."""
     terminal: np.ndarray | None = None

@@ -1,0 +1,126 @@
+"""The engine of host worlds, against plain loops around a small counting world."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from evarl.errors import InputError
+from evarl.simulation import Batch, Mapping, simulator_for
+from evarl.simulation.rollouts import ActionError
+from evarl.worlds import Box, Discrete, HostEnvironments, HostStep, HostWorld
+
+
+@dataclass(frozen=True)
+class Counter(HostWorld):
+    """Shows its reset seed modulo 100 and the number of steps; pays the action; ends after 3 steps, or is truncated after 2
+    if the seed is odd."""
+
+    name: str = "counter"
+    horizon: int = 3
+    discount: float = 0.5
+    observation_space: Box = Box((2,))
+    action_space: Discrete = Discrete(3)
+
+    def open(self, count):
+        return Counters(count)
+
+
+class Counters(HostEnvironments):
+    def __init__(self, count):
+        self.state = np.zeros((count, 2), np.float32)
+
+    def reset(self, index, seed, options=None):
+        self.state[index] = seed % 100, 0
+        return self.state[index].copy()
+
+    def step(self, action):
+        self.state[:, 1] += 1
+        odd = self.state[:, 0] % 2 == 1
+        terminated, truncated = ~odd & (self.state[:, 1] >= 3), odd & (self.state[:, 1] >= 2)
+        return HostStep(self.state.copy(), np.asarray(action, np.float32), terminated, truncated)
+
+    def close(self):
+        pass
+
+
+def random_actions(count, key, observation):
+    return jax.random.randint(key, observation.shape[:1], 0, count), jnp.zeros(observation.shape[0])
+
+
+def test_batches_go_on_where_the_last_was_cut(key):
+    simulator, batch, act = simulator_for(Counter()), Batch(4, 5, rollouts_per_start=2), Partial(random_actions, 3)
+    states = simulator.begin(batch, key, seed=7, index=3)
+    states, first = simulator.collect(batch, act, states, key, 3)
+    _, second = simulator.collect(batch, act, states, jax.random.PRNGKey(1), 4)
+    shown = np.concatenate([first.observation, second.observation])
+    done = np.concatenate([first.done, second.done])
+    label = np.concatenate([first.start_label, second.start_label])
+    np.testing.assert_array_equal(shown[1:, :, 1], np.where(done[:-1], 0, shown[:-1, :, 1] + 1))
+    np.testing.assert_array_equal(label[1:] >= 0, done[:-1])
+    np.testing.assert_array_equal(shown[:, 0::2], shown[:, 1::2])  # neighbours share their start states
+    assert (shown[0, 0] != shown[0, 2]).any()
+    np.testing.assert_array_equal(first.reward, first.action)
+    assert (first.action[:, 0] != first.action[:, 1]).any()
+    seed = int(np.random.SeedSequence([7, 3, 1, 1]).generate_state(1)[0]) % 100
+    assert seed in first.observation[:, 2, 0]
+    for environment in range(4):
+        ends = np.flatnonzero(first.truncated[:, environment])
+        final = first.final_observation[: len(ends), environment]
+        np.testing.assert_array_equal(final[:, 0], first.observation[ends, environment, 0])
+        np.testing.assert_array_equal(final[:, 1], 2)
+
+
+def test_returns_are_discounted_sums(key):
+    simulator = simulator_for(Counter())
+    starts = simulator.start_states(key, 5)
+    assert starts.drawn == 5
+    np.testing.assert_array_equal(starts.observation[:, 0], starts.state % 100)
+    discounted, undiscounted = simulator.returns(lambda key, shown: random_actions(1, key, shown + 1), starts, key, 2)
+    assert not discounted.any()
+
+    def twos(key, observation):
+        return jnp.full(observation.shape[0], 2), jnp.zeros(observation.shape[0])
+
+    discounted, undiscounted = simulator.returns(twos, starts, key, 2, at_once=3)
+    steps = np.where(starts.state % 2 == 1, 2, 3)[:, None].repeat(2, axis=1)
+    np.testing.assert_allclose(undiscounted, 2 * steps)
+    np.testing.assert_allclose(discounted, 4 * (1 - 0.5**steps))
+
+
+def test_mappings_between_worlds(key):
+    """The policy sees its own space and acts in it; the world is given the mapped action."""
+    mapping = Mapping(lambda shown: shown[1:], lambda action: 2 - action, Discrete(2))
+
+    def act(key, observation):
+        assert observation.shape == (4, 1)
+        return jnp.ones(4, jnp.int32), jnp.zeros(4)
+
+    simulator = simulator_for(Counter())
+    rollout = simulator.assess(act, np.array([2, 5]), 3, 2, key, mapping)
+    np.testing.assert_array_equal(rollout.observation[:, 0, 0, 0], [0, 1, 2])
+    np.testing.assert_array_equal(rollout.reward[:, :, 0], [[1, 1], [1, 1], [1, 0]])
+    np.testing.assert_array_equal(rollout.alive[:, 1, 1], [True, True, False])
+    assert (rollout.action == 1).all()
+    np.testing.assert_array_equal(simulator.observations(np.array([2, 5]), mapping), [[0], [0]])
+
+
+def test_an_action_that_the_world_does_not_have_is_not_taken(key):
+    act = Partial(lambda key, observation: (jnp.full(2, 3), jnp.zeros(2)))
+    with pytest.raises(
+        ActionError, match="the policy takes the action 3 in counter; must be a whole number from 0 to 2"
+    ):
+        simulator_for(Counter()).assess(act, np.array([2, 5]), 3, 1, key)
+
+
+def test_visited_states_are_refused(key):
+    with pytest.raises(InputError, match="counter: is not a world in JAX, so episodes cannot begin at visited states"):
+        simulator_for(Counter()).visited_states(Partial(random_actions, 3), key, 2)
+
+
+def test_what_is_no_world_is_refused():
+    with pytest.raises(TypeError, match="str: is not a world"):
+        simulator_for("navigation")
