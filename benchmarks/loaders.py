@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,10 +35,11 @@ from evarl.certificates.protocol import Calibration
 from evarl.errors import FileError
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.ope.dataset import LoggedData
-from evarl.runs.assessments import load_assessment, load_evaluator, save_assessment
+from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_assessment
 from evarl.runs.checkpoints import load_newest
 from evarl.runs.directory import open_run
 from evarl.runs.run import Run
+from evarl.storage.layout import LAYOUT
 from evarl.studies.catalogue import PAPER_STUDIES
 from evarl.studies.documents import verdict_table
 from evarl.studies.jobs import Job, Store
@@ -146,9 +147,8 @@ def _kinds_in_a_run(run: Run) -> list[Kind]:
         """A loader of a file whose run is opened first."""
         return lambda file: (open_run(path), load(file))[1]
 
-    def tensors(name: str, file: Path, load: Callable[[Path], Any], free: Sequence[str] = ()) -> Kind:
-        held = read_tensors(file.read_bytes())[0]
-        return Kind(name, file, load, tensors_damage, partial(_as_told_tree, held, free))
+    def tensors(name: str, file: Path, load: Callable[[Path], Any], told: Callable[..., bool] = _as_told_tree) -> Kind:
+        return Kind(name, file, load, tensors_damage, partial(told, read_tensors(file.read_bytes())[0]))
 
     def words(name: str, file: str, load: Callable[[Path], Any], allowed: Allowed, seal: Edit) -> Kind:
         return Kind(name, path / file, load, partial(json_damage, seal=seal), allowed)
@@ -171,25 +171,11 @@ def _kinds_in_a_run(run: Run) -> list[Kind]:
             lambda found, data: True,
             sealed=False,
         ),
-        Kind(
-            "assessment",
-            path / "assessment.safetensors",
-            lambda file: opened().assessment,
-            _of_another_world,
-            _as_told_assessment,
-        ),
-        tensors(
-            "evaluator", evaluator, in_run(lambda file: load_evaluator(file, run.config, assessment)), ["remembered"]
-        ),
+        Kind("assessment", path / ASSESSMENT, lambda file: opened().assessment, _of_another_world, _as_told_assessment),
+        tensors("evaluator", evaluator, in_run(lambda file: load_evaluator(file, run.config, assessment))),
         tensors("policy", policy, lambda file: opened().policy_state(0)),
         tensors("checkpoint", checkpoint, in_run(lambda file: _newest(file, state))),
-        Kind(
-            "log",
-            log,
-            lambda file: opened().logged_data(1),
-            tensors_damage,
-            partial(_as_told_log, read_tensors(log.read_bytes())[0]),
-        ),
+        tensors("log", log, lambda file: opened().logged_data(1), _as_told_log),
     ]
 
 
@@ -370,8 +356,9 @@ def _as_told_configuration(found: tuple[TrainConfig, list[list[int]], float], da
         and same([_as_json(config), groups], [told["config"], told["seed_groups"]])
         and all(groups)
         and same(seeds, list(range(config.seed, config.seed + config.seeds)))
-        and fits(float, told.get("log_megabytes", 0.0))  # runs of earlier versions have none
-        and 0 <= megabytes == told.get("log_megabytes", 0.0) < math.inf
+        and told["layout"] == LAYOUT
+        and fits(float, told["log_megabytes"])
+        and 0 <= megabytes == told["log_megabytes"] < math.inf
     )
 
 
@@ -390,13 +377,10 @@ def _held(data: bytes) -> tuple[Arrays, dict[str, str]]:
     return arrays, about
 
 
-def _like(arrays: Arrays, original: Arrays, free: Sequence[str]) -> bool:
-    """Whether names, types and shapes are those of the original; arrays in `free` may be longer or shorter."""
-
-    def form(name: str, x: np.ndarray) -> Any:
-        return x.dtype, x.ndim, x.shape[1:] if name in free else x.shape
-
-    return {name: form(name, x) for name, x in arrays.items()} == {name: form(name, x) for name, x in original.items()}
+def _like(arrays: Arrays, original: Arrays) -> bool:
+    """Whether names, dtypes and shapes are those of the original."""
+    one, other = ({name: (x.dtype, x.shape) for name, x in held.items()} for held in (arrays, original))
+    return one == other
 
 
 def _named(tree: Any) -> Arrays:
@@ -404,9 +388,9 @@ def _named(tree: Any) -> Arrays:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
 
 
-def _as_told_tree(original: Arrays, free: Sequence[str], found: Any, data: bytes) -> bool:
-    arrays, _ = _held(data)
-    return _like(arrays, original, free) and same(_named(found), arrays)
+def _as_told_tree(original: Arrays, found: Any, data: bytes) -> bool:
+    arrays, about = _held(data)
+    return about["layout"] == str(LAYOUT) and _like(arrays, original) and same(_named(found), arrays)
 
 
 def _as_told_about(found: Assessment, about: dict[str, str]) -> bool:
@@ -429,7 +413,7 @@ def _as_told_host(found: Assessment, data: bytes) -> bool:
 def _as_told_log(original: Arrays, found: LoggedData, data: bytes) -> bool:
     arrays, _ = _held(data)
     floats = [x for x in jax.tree.leaves(found) if x.dtype == np.float32]
-    return _like(arrays, original, []) and all(np.isfinite(x).all() for x in floats)
+    return _like(arrays, original) and all(np.isfinite(x).all() for x in floats)
 
 
 def _taken_over(found: Any, told: Arrays) -> bool:

@@ -22,6 +22,7 @@ from benchmarks.mutations import MODULE, SPECIAL, digest, pickled, read_tensors,
 from evarl.certificates.protocol import Protocol
 from evarl.errors import FileError, InputError
 from evarl.runs.assessments import load_assessment
+from evarl.runs.directory import open_run
 
 
 @pytest.fixture(scope="module")
@@ -168,20 +169,18 @@ def test_only_what_is_declared_counts_as_valid(files):
     kind.file.write_bytes(whole)
 
 
-def test_runs_of_earlier_versions_are_read_without_a_checksum(files, tmp_path):
+def test_a_run_without_checksums_or_with_a_changed_configuration_is_refused(files, tmp_path):
     path = Path(shutil.copytree(files[0] / "run", tmp_path / "run"))
-    expected = evarl.Run.load(path)
-    for name in ("config.json", "summary.json"):
+    for name, read in (("summary.json", lambda: evarl.Run.load(path).summary), ("config.json", lambda: open_run(path))):
         data = json.loads((path / name).read_text())
         del data["sha256"]
         (path / name).write_text(json.dumps(data))
-    run = evarl.Run.load(path)
-    assert (run.config, run.seeds, run.summary) == (expected.config, [0, 1], evarl.Run.load(files[0] / "run").summary)
-    settings = json.loads((path / "config.json").read_text())
-    settings["config"]["updates"] += 1
-    (path / "config.json").write_text(json.dumps(settings))
+        with pytest.raises(FileError, match=rf"{name}: corrupt \(its checksum does not fit its contents\)"):
+            read()
+    data["config"]["updates"] += 1
+    (path / "config.json").write_text(json.dumps(data | {"sha256": digest(data)}))
     with pytest.raises(FileError, match="the configuration has been changed since the run was made"):
-        evarl.Run.load(path)
+        open_run(path)
 
 
 def test_a_module_is_imported_for_the_user_and_not_for_a_file(files, tmp_path):

@@ -335,4 +335,4 @@ def test_a_directory_in_the_place_of_a_log_is_refused_when_training_goes_on(fold
     log.unlink()
     log.mkdir()
     again = ["train", "navigation", "--world", "gymnasium/CartPole-v1", *SMALL.split(), "--out", str(path), "--resume"]
-    assert refusal(capsys, *again) == f"evarl: {log}: must be a file in a run directory; move it away"
+    assert refusal(capsys, *again) == f"evarl: {log}: is not a file, as it must be in a run directory; move it away"

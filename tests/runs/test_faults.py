@@ -22,7 +22,7 @@ from evarl.errors import FaultError, WorldError
 from evarl.learning.configuration import TrainConfig
 from tests.runs.test_runs import RESULTS, same_files
 
-training = importlib.import_module("evarl.runs.train")
+session = importlib.import_module("evarl.runs.session")
 COMMAND = [sys.executable, "-c", "from evarl.cli.main import main; main()"]
 TINY = ["--environments", "2", "--steps", "16", "--agent.hidden-sizes", "8", "--quiet"]
 
@@ -317,9 +317,9 @@ def one_line_after_progress(capfd, code: int, *arguments: str) -> str:
 def test_a_run_whose_folder_is_gone_has_failed(how, tmp_path, capfd, monkeypatch):
     """At the end of the last group, after its last checkpoint: nothing would have noticed."""
     out = tmp_path / "run"
-    saved = training._Session._save_policies
+    saved = session._Group._save_results
 
-    def lost(self, *arguments):
+    def lost(self):
         if how == "renamed":
             out.rename(tmp_path / "elsewhere")
         else:
@@ -328,11 +328,11 @@ def test_a_run_whose_folder_is_gone_has_failed(how, tmp_path, capfd, monkeypatch
             out.mkdir()
         if how == "replaced":
             (out / "config.json").write_text("{}")
-        saved(self, *arguments)
+        saved(self)
 
-    monkeypatch.setattr(training._Session, "_save_policies", lost)
+    monkeypatch.setattr(session._Group, "_save_results", lost)
     said = one_line(capfd, 1, "train", "navigation", *TINY, "--updates", "3", "--out", str(out))
-    assert f"out: {out} was deleted, renamed or replaced while the run was at work" in said
+    assert f"out: {out} was deleted, renamed or replaced during training" in said
     assert not (out / "summary.json").exists()
 
 
@@ -340,15 +340,15 @@ def test_a_run_that_is_put_back_goes_on(tmp_path, monkeypatch, capfd):
     """Renamed in mid-training, as by a user in another terminal."""
     out, flags = tmp_path / "run", ["train", "navigation", *TINY, "--updates", "40", "--checkpoint-seconds", "0.001"]
     assert call([*flags, "--out", str(tmp_path / "whole")]) == 0
-    save = training._Session._save
+    save = session._Group._save
 
-    def lost(self, folder, done, *arguments):
-        if done > 5 and out.exists():
+    def lost(self):
+        if self.done > 5 and out.exists():
             out.rename(tmp_path / "elsewhere")
-        save(self, folder, done, *arguments)
+        save(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(training._Session, "_save", lost)
+        patched.setattr(session._Group, "_save", lost)
         one_line(capfd, 1, *flags, "--out", str(out))
     assert not out.exists(), "nothing is written where the run is no more"
     (tmp_path / "elsewhere").rename(out)

@@ -123,7 +123,7 @@ class RunDirectory:
         """The contents of summary.json."""
         if not self.finished():
             raise FileError(f"{self.path}: the run is not finished; finish it with --resume")
-        return unseal(read_json(self.summary), str(self.summary), must=True)
+        return unseal(read_json(self.summary), str(self.summary))
 
 
 def create(
@@ -209,17 +209,17 @@ def _read_config(path: Path, file: Path) -> dict[str, Any]:
     check_layout(path, "run directory", layout, writer or FIRST, "Train it again")
     if about.keys() - FIELDS:
         raise FileError(f"{file}: has unknown fields {sorted(about.keys() - FIELDS)!r:.100}")
-    return unseal(about, str(file), must=True)
+    return unseal(about, str(file))
 
 
 def _check_kinds(path: Path) -> None:
     """Raise FileError for a file in place of a folder, or anything else in place of a file."""
     for place in (*(path / name for name in FOLDERS), *(inner for name in GROUPED for inner in path.glob(f"{name}/*"))):
         if place.exists() and not place.is_dir():
-            raise FileError(f"{place}: must be a folder in a run directory; move it away")
+            raise FileError(f"{place}: is not a folder, as it must be in a run directory; move it away")
     for place in (*(path / name for name in FILES), *path.rglob("*.safetensors")):
         if place.exists() and not place.is_file():
-            raise FileError(f"{place}: must be a file in a run directory; move it away")
+            raise FileError(f"{place}: is not a file, as it must be in a run directory; move it away")
 
 
 def _groups(file: Path, data: Any, config: TrainConfig) -> list[list[int]]:

@@ -46,17 +46,17 @@ def read_json(path: Path) -> Any:
 def seal(data: dict[str, Any]) -> dict[str, Any]:
     """Data as they are after writing and reading JSON, with their checksum.
 
-    >>> unseal(seal({"seconds": {1: 2.5}}), "a file", must=True)
+    >>> unseal(seal({"seconds": {1: 2.5}}), "a file")
     {'seconds': {'1': 2.5}}
     """
     plain = json.loads(json.dumps(data))
     return plain | {"sha256": _checksum(plain)}
 
 
-def unseal(data: Any, where: str, must: bool) -> dict[str, Any]:
-    """Data without their checksum; FileError if it is wrong, or if it is missing where there `must` be one."""
+def unseal(data: Any, where: str) -> dict[str, Any]:
+    """Data without their checksum; FileError if it is missing or wrong."""
     rest = {name: value for name, value in data.items() if name != "sha256"} if isinstance(data, dict) else {}
-    if not rest or ((must or "sha256" in data) and data.get("sha256") != _checksum(rest)):
+    if not rest or data.get("sha256") != _checksum(rest):
         raise FileError(f"{where}: corrupt (its checksum does not fit its contents)")
     return rest
 

@@ -176,7 +176,7 @@ class Store:
         if not os.path.lexists(path):
             raise FileError(f"{path}: is missing; run the reproduction again")
         try:
-            kept = unseal(read_json(path), str(path), must=True)
+            kept = unseal(read_json(path), str(path))
         except FileError as error:
             raise FileError(f"{error}; delete it and run the reproduction again") from error
         if kept.get("job") != job.name or not isinstance(kept.get("result"), dict):
