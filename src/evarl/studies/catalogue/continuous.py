@@ -1,4 +1,4 @@
-"""`continuous`: whole pipelines in three Brax robots, β = 5 × 10⁻⁴."""
+"""`continuous`: ordinary training with off-policy evaluation against EvA-RL with its evaluator, in three Brax robots."""
 
 from evarl.evaluation.predictors import EVALUATOR
 from evarl.studies.catalogue.pipelines import compared
@@ -24,12 +24,12 @@ RATIOS = {"HalfCheetah": (1.052, 0.005), "Reacher": (1.000, 0.001), "Ant": (0.99
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """All conditions of all robots."""
+    """Training jobs of all conditions of the robots."""
     return all_jobs(scale.brax)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """As for `pipelines`, with the paper's numbers beside ours."""
+    """The results of `pipelines` for the robots, with the paper's numbers beside ours."""
     found = compared(store, scale.brax)
     beside = (_beside(scale, store),)
     notes = (
@@ -41,7 +41,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
 
 
 def _beside(scale: StudyScale, store: Store) -> ReportTable:
-    """The paper's table, and ours in the same rows."""
+    """The paper's table with our numbers in the same rows."""
     worlds = results_by_world(store, scale.brax, ("passive", "colearned"))
     beta = scale.brax.betas[0]
     rows: list[tuple[Cell, ...]] = []

@@ -14,16 +14,16 @@ PAPER = (
     "5 of Brax, 10M steps.)"
 )
 LAST = 0.2
-"""Part of training, at its end, over which curves are averaged for the table and the checks."""
+"""Final share of training over which curves are averaged for the table and the checks."""
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """All conditions of the games and the robots."""
+    """Training jobs of all conditions of the games and the robots."""
     return common.all_jobs(scale.minatar) + common.all_jobs(scale.brax)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """Curves of all that is finished, and the last part of each as a table."""
+    """Learning curves, and a table of their averages over the end of training."""
     modes = ("passive", "colearned", "frozen")
     games, robots = (
         common.results_by_world(store, scale.minatar, modes),
@@ -47,7 +47,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
 
 
 def late(seeds: ConditionResults, metric: str) -> dict[int, float] | None:
-    """Mean of a curve over the last part of training, by seed; None if it is not known for every seed."""
+    """Mean of a curve over the end of training, by seed; None if it is missing for any seed."""
     if metric not in seeds.curves:
         return None
     curve = seeds.curves[metric]
@@ -77,7 +77,7 @@ def _checks(rows: list[ConditionResults]) -> list[ClaimCheck]:
     return found
 
 
-def _table(worlds: dict[str, list[ConditionResults]]) -> ReportTable:
+def _table(worlds: common.ResultsByWorld) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for world, everything in worlds.items():
         for seeds in everything:

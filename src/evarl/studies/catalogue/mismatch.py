@@ -1,4 +1,4 @@
-"""`mismatch`: assessed in an open field with twice the step, deployed among obstacles. 2-D navigation, β = 0.05.
+"""`mismatch`: assessment in an open field with twice the step, deployment among obstacles; navigation, β = 0.05.
 
 The paper's settings: 8 environments × 200 steps, 1 000 updates, 30 seeds, 4 scenarios of 3 steps. Off-policy methods get the
 trajectories of the last updates, some 2 000 for each seed.
@@ -30,18 +30,18 @@ NUMBERS = {
     ("colearned", "DR"): (2.21, 0.02),
     ("colearned", EVALUATOR): (1.65, 0.18),
 }
-"""The paper's mean absolute errors. Its FQE is put beside the convention whose errors are of that size."""
+"""The paper's mean absolute errors; its FQE is compared with the convention that has errors of that size."""
 RETURNS = {"passive": (-4.61, 0.21), "colearned": (-4.78, 0.33)}
 PREDICTORS = (*ORDER, *(LABELS[method] for method in METHODS))
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """Ordinary training with a passive evaluator, and EvA-RL."""
+    """Training jobs of ordinary training with a passive evaluator, and of EvA-RL."""
     return common.all_jobs(scale.navigation)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """Checks at both kinds of states, the paper's table beside ours, and figures."""
+    """Checks and tables at both kinds of states, with the paper's numbers beside ours."""
     worlds = common.results_by_world(store, scale.navigation, ("passive", "colearned"))
     rows = worlds.get("navigation", [])
     beta = scale.navigation.betas[0]
@@ -127,7 +127,7 @@ def _less_ours(seeds: ConditionResults, aware: ConditionResults | None, predicto
 
 
 def _beside(ordinary: ConditionResults | None, aware: ConditionResults | None) -> ReportTable:
-    """The paper's table, and ours in the same rows with the controls."""
+    """The paper's table with our numbers in the same rows, and the controls."""
     rows: list[tuple[Cell, ...]] = []
     for seeds, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
         if seeds is None:
