@@ -6,7 +6,7 @@ from typing import Any
 from evarl.learning.configuration import with_settings
 from evarl.learning.presets import preset
 from evarl.studies.catalogue import Study
-from evarl.studies.jobs import Job, Store, required, with_needs
+from evarl.studies.jobs import Job, Store, with_needs
 from evarl.studies.reports import StudyReport
 from evarl.studies.scales import StudyScale
 
@@ -18,7 +18,7 @@ def study_report(study: Study, scale: StudyScale, store: Store, failures: dict[s
     results = study.results(scale, store)
     missing = [
         f"job {job.name} is missing: {failures.get(job.name, 'it was not run')}"
-        for job in required(jobs, store)
+        for job in with_needs(jobs, store)
         if not store.finished(job)
     ]
     records = {job.name: store.record(job) for job in finished}
@@ -29,11 +29,8 @@ def study_report(study: Study, scale: StudyScale, store: Store, failures: dict[s
         title=study.title,
         paper=study.paper,
         method=study.method,
-        checks=results.checks,
-        tables=results.tables,
-        figures=results.figures,
-        notes=(*smoke, *results.notes, *told, *missing),
         about=_provenance(study, scale, finished, records),
+        **vars(results) | {"notes": (*smoke, *results.notes, *told, *missing)},
     )
 
 

@@ -50,7 +50,12 @@ def with_mode(rows: Sequence[ConditionResults], mode: str, beta: float) -> Condi
     return next((one for one in rows if (one.condition.mode, one.condition.beta) == (mode, beta)), None)
 
 
-def results_table(name: str, title: str, worlds: ResultsByWorld, kind: str) -> ReportTable:
+def errors_tables(worlds: ResultsByWorld) -> tuple[ReportTable, ...]:
+    """Tables of returns and errors, one for each kind of states."""
+    return tuple(_errors_table(worlds, kind) for kind in KINDS)
+
+
+def _errors_table(worlds: ResultsByWorld, kind: str) -> ReportTable:
     """A row for each condition: return, and the mean absolute error of every predictor at one kind of states."""
     everything = [results for rows in worlds.values() for results in rows]
     known_predictors = {name for results in everything for name in results.predictors(kind)}
@@ -70,12 +75,7 @@ def results_table(name: str, title: str, worlds: ResultsByWorld, kind: str) -> R
         f"Return: true mean discounted return over the start states. All other columns: mean absolute error at {kind} "
         "states against Monte-Carlo truth, mean ± standard error over seeds; the least in bold."
     )
-    return ReportTable(name, title, head, tuple(rows), note, frozenset(best))
-
-
-def errors_tables(worlds: ResultsByWorld) -> tuple[ReportTable, ...]:
-    """One table of errors for each kind of states."""
-    return tuple(results_table(f"errors-{kind}", f"Errors at {kind} states", worlds, kind) for kind in KINDS)
+    return ReportTable(f"errors-{kind}", f"Errors at {kind} states", head, tuple(rows), note, frozenset(best))
 
 
 def check_below_methods(

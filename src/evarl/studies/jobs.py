@@ -61,29 +61,15 @@ class Job:
         return cls(**data | {"needs": {part: cls.from_dict(job) for part, job in data["needs"].items()}})
 
 
-def with_needs(jobs: list[Job]) -> list[Job]:
-    """The jobs and all jobs that they need, each once, needed ones first."""
-    found: dict[str, Job] = {}
+def with_needs(jobs: list[Job], store: "Store | None" = None) -> list[Job]:
+    """The jobs and all jobs that they need, each once, needed ones first.
 
-    def add(job: Job) -> None:
-        for needed in job.needs.values():
-            add(needed)
-        found.setdefault(job.name, job)
-
-    for job in jobs:
-        add(job)
-    return list(found.values())
-
-
-def required(jobs: list[Job], store: "Store") -> list[Job]:
-    """The jobs, and those that the unfinished ones need, each once, needed ones first.
-
-    Jobs that only finished jobs needed are left out: their results are not used any more.
+    With a store, the needs of jobs that are finished there are left out: their results are not used any more.
     """
     found: dict[str, Job] = {}
 
     def add(job: Job) -> None:
-        for needed in () if store.finished(job) else job.needs.values():
+        for needed in () if store is not None and store.finished(job) else job.needs.values():
             add(needed)
         found.setdefault(job.name, job)
 

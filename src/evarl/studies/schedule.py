@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from evarl.studies.jobs import Job, Store, required
+from evarl.studies.jobs import Job, Store, with_needs
 
 LOOK_SECONDS = 0.25
 
@@ -44,7 +44,7 @@ def run_jobs(jobs: list[Job], store: Store, workers: Workers, watcher: Watcher) 
 
     Of the jobs whose needs are finished, long ones are started first, so that none is left for the end.
     """
-    everything = required(jobs, store)
+    everything = with_needs(jobs, store)
     failures: dict[str, str] = {}
     finished = {job.name for job in everything if store.finished(job)}
     waiting = [job for job in everything if job.name not in finished]

@@ -6,7 +6,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from evarl.studies.jobs import Job, Store, required
+from evarl.studies.jobs import Job, Store, with_needs
 
 PLAIN_SECONDS = 30.0
 """Without a terminal, a line is printed this often, and whenever a job ends."""
@@ -33,7 +33,7 @@ class Display:
     """One progress bar for all jobs, weighted by their duration, and one for each running job."""
 
     def __init__(self, jobs: list[Job], store: Store, quiet: bool = False):
-        self._store, self._jobs = store, required(jobs, store)
+        self._store, self._jobs = store, with_needs(jobs, store)
         self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
         self._live = self._console.is_terminal and not quiet
         self._progress = Progress(
