@@ -36,12 +36,12 @@ def study_report(study: Study, scale: StudyScale, store: Store, failures: dict[s
 
 def _provenance(study: Study, scale: StudyScale, jobs: list[Job], records: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Command, seeds, time, machine, versions and configuration of the finished jobs."""
-    spent = sum(record["seconds"] for record in records.values())
+    spent = [record["seconds"] for record in records.values() if record["seconds"] is not None]
     seeds = {job.name: _seeds(job) for job in jobs if job.task == "train"}
     return {
         "command": f"evarl reproduce {study.name} --scale {scale.name}",
         "scale": f"{scale.name}: {scale.about}",
-        "time spent": f"{spent / 60:.1f} minutes of work in {len(jobs)} jobs",
+        "time spent": f"{sum(spent) / 60:.1f} minutes of work in {len(spent)} jobs" if spent else "unknown",
         **({"seeds": seeds} if seeds else {}),
         "machine": _merged([record["machine"] for record in records.values()]),
         "versions": _merged([record["versions"] for record in records.values()]),
