@@ -48,7 +48,7 @@ def _beside(scale: StudyScale, store: Store) -> ReportTable:
     for world, everything in worlds.items():
         name = short_name(world)
         ordinary, aware = with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", beta)
-        for label, predictor, seeds in (
+        for label, predictor, one in (
             ("ordinary training, FQE (greedy, Huber)", "FQE, greedy-huber", ordinary),
             ("ordinary training, FQE (sound)", "FQE", ordinary),
             ("ordinary training, PDIS", "PDIS", ordinary),
@@ -64,7 +64,7 @@ def _beside(scale: StudyScale, store: Store) -> ReportTable:
             compared_there = label.endswith(("Huber)", "PDIS", "DR")) or label == "EvA-RL, evaluator"
             if compared_there and name in NUMBERS:
                 theirs = MeanAndError(*NUMBERS[name][key])
-            errors = [mean_and_error(mae_of(seeds, predictor, kind)) for kind in KINDS]
+            errors = [mean_and_error(mae_of(one, predictor, kind)) for kind in KINDS]
             rows.append((name, f"MAE: {label}", theirs, *errors))
         if ordinary is not None and aware is not None:
             ours = ratio(aware.returns(), ordinary.returns())

@@ -46,14 +46,14 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     )
 
 
-def late(seeds: ConditionResults, metric: str) -> dict[int, float] | None:
+def late(one: ConditionResults, metric: str) -> dict[int, float] | None:
     """Mean of a curve over the end of training, by seed; None if it is missing for any seed."""
-    if metric not in seeds.curves:
+    if metric not in one.curves:
         return None
-    curve = seeds.curves[metric]
+    curve = one.curves[metric]
     tail = curve[:, -max(1, int(LAST * curve.shape[1])) :]
     found = {}
-    for seed, row in zip(seeds.numbers, tail, strict=True):
+    for seed, row in zip(one.numbers, tail, strict=True):
         if not (row == row).any():
             return None
         found[seed] = float(row[row == row].mean())
@@ -63,7 +63,7 @@ def late(seeds: ConditionResults, metric: str) -> dict[int, float] | None:
 def _checks(rows: list[ConditionResults]) -> list[ClaimCheck]:
     world = short_name(rows[0].condition.world)
     found = []
-    for aware in (s for s in rows if s.condition.mode == "colearned"):
+    for aware in (one for one in rows if one.condition.mode == "colearned"):
         held = common.with_mode(rows, "frozen", aware.condition.beta)
         if held is not None:
             found.append(
@@ -80,10 +80,10 @@ def _checks(rows: list[ConditionResults]) -> list[ClaimCheck]:
 def _table(worlds: common.ResultsByWorld) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for world, everything in worlds.items():
-        for seeds in everything:
-            numbers = [mean_and_error(late(seeds, metric)) for metric in ("return", "evaluation_error_fresh")]
-            steps = int(seeds.curves["steps"][-1])
-            rows.append((short_name(world), seeds.condition.label, len(seeds.rows), steps, *numbers))
+        for one in everything:
+            numbers = [mean_and_error(late(one, metric)) for metric in ("return", "evaluation_error_fresh")]
+            steps = int(one.curves["steps"][-1])
+            rows.append((short_name(world), one.condition.label, len(one.rows), steps, *numbers))
     head = ("world", "training", "seeds", "steps", "return", "evaluation error, fresh batch")
     return ReportTable(
         "late", f"Over the last {LAST:.0%} of training", head, tuple(rows), "Mean ± standard error over seeds."
