@@ -274,11 +274,11 @@ def test_special_files_in_the_folder_of_a_reproduction_are_refused(tmp_path, spe
         with pytest.raises(FileError, match=f"{job.name}.json: is (not a regular file|longer than)"):
             store.record(job)
         assert store.progress(job) == (0.0, "")
-        with pytest.raises(FileError, match=r"sittings: is (not a regular file|longer than)"), store.taken(job):
+        with pytest.raises(FileError, match=r"sittings: is (not a regular file|longer than)"), store.locked(job):
             pass
         if special != "a sparse file of 40 GiB":
             with pytest.raises(FileError, match=r"output\.txt: is not a regular file"):
-                LocalWorkers(store, 1).begin(job)
+                LocalWorkers(store, 1).start(job)
 
 
 NAME = "run[/x]\n" + "".join(STEERING)

@@ -11,7 +11,7 @@ from evarl.errors import InputError
 from evarl.ope.configuration import LABELS
 from evarl.studies.assemble import study_report
 from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, gradients, study
-from evarl.studies.jobs import Store, required, with_needs
+from evarl.studies.jobs import Store, with_needs
 from evarl.studies.scales import LAPTOP, PAPER, SMOKE, with_seeds
 from evarl.studies.write import write_report
 
@@ -181,10 +181,10 @@ def test_what_only_finished_jobs_needed_may_be_gone(tmp_path):
     jobs = chosen.jobs(SMOKE)
     for job in jobs:
         keep(store, job, trained(job, {}, -5.0))
-    assert required(jobs, store) == jobs
+    assert with_needs(jobs, store) == jobs
     assert not any("missing" in note for note in study_report(chosen, SMOKE, store, {}).notes)
     store.result_file(jobs[0]).unlink()
-    assert [job.task for job in required(jobs, store)] == ["assessment", *["train"] * len(jobs)]
+    assert [job.task for job in with_needs(jobs, store)] == ["assessment", *["train"] * len(jobs)]
 
 
 def test_help_lists_every_study(capsys):

@@ -70,7 +70,7 @@ def test_any_edited_number_of_any_job_file_is_noticed(tmp_path):
                 with pytest.raises(FileError) as error:
                     store.result(jobs[path.stem])
                 assert str(error.value) == (
-                    f"{copy}: corrupt (its checksum does not fit its contents); delete it and run the reproduction again"
+                    f"{copy}: corrupt (its checksum does not fit its contents); delete it and run `evarl reproduce` again"
                 )
 
 

@@ -76,9 +76,9 @@ class Counting(LocalWorkers):
 
     begun: tuple[str, ...] = ()
 
-    def begin(self, job):
+    def start(self, job):
         self.begun += (job.name,)
-        super().begin(job)
+        super().start(job)
 
 
 def test_a_name_changes_with_every_setting_and_with_nothing_else():
@@ -123,14 +123,14 @@ def test_a_corrupt_result_is_one_clear_error(store, text):
         with pytest.raises(FileError) as error:
             use(job)
         assert str(store.result_file(job)) in str(error.value)
-        assert "delete it and run the reproduction again" in str(error.value)
+        assert "delete it and run `evarl reproduce` again" in str(error.value)
         assert "\n" not in str(error.value)
 
 
 def test_a_missing_result_and_a_missing_file(store):
     job = quick()
     assert not store.finished(job)
-    with pytest.raises(FileError, match="is missing; run the reproduction again"):
+    with pytest.raises(FileError, match="is missing; run `evarl reproduce` again"):
         store.result(job)
     store.file(job).parent.mkdir(parents=True)
     store.file(job).touch()
@@ -148,9 +148,9 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path):
 
 def test_a_job_is_done_by_one_process_at_a_time(store):
     job = quick()
-    with store.taken(job) as first, pytest.raises(JobTakenError, match="another process is at it"):
+    with store.locked(job) as first, pytest.raises(JobTakenError, match="another process is working on it"):
         work(str(store.folder), job.to_dict())
-    with store.taken(job) as second:
+    with store.locked(job) as second:
         assert (first, second) == (1, 2)
 
 
@@ -167,8 +167,8 @@ def test_what_fails_stops_only_what_needs_it_and_what_is_finished_is_left_alone(
     assert failures.keys() == {wrong.name, after.name, later.name}
     assert failures[wrong.name].startswith("world: unknown 'navigaton'; did you mean 'navigation'?")
     assert "\n" not in failures[wrong.name]
-    assert failures[after.name] == f"was not begun: it needs {wrong.name}, which failed"
-    assert failures[later.name] == f"was not begun: it needs {after.name}, which failed"
+    assert failures[after.name] == f"was not started: it needs {wrong.name}, which failed"
+    assert failures[later.name] == f"was not started: it needs {after.name}, which failed"
     assert store.result(kept) == {"found": "earlier"}
     assert store.record(good)["sittings"] == 1
     again = Counting(store, 2)

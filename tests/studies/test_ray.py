@@ -46,7 +46,7 @@ def test_a_killed_worker_costs_nothing_and_what_fails_stops_only_what_needs_it(r
     assert failures.keys() == {wrong.name, after.name}
     assert failures[wrong.name].startswith("world: unknown 'navigaton'; did you mean 'navigation'?")
     assert "\n" not in failures[wrong.name]
-    assert failures[after.name] == f"was not begun: it needs {wrong.name}, which failed"
+    assert failures[after.name] == f"was not started: it needs {wrong.name}, which failed"
     assert [store.record(job)["sittings"] for job in (LONG, first, second)] == [2, 1, 1]
     assert not store.work(kept).exists()
     assert store.result(LONG)["seeds"] == undisturbed
@@ -93,7 +93,7 @@ def test_a_job_waits_for_the_lock_of_a_worker_that_dies(store, monkeypatch):
     taken, let_go = threading.Event(), threading.Event()
 
     def die_slowly():
-        with store.taken(job):
+        with store.locked(job):
             taken.set()
             let_go.wait()
 
@@ -101,7 +101,7 @@ def test_a_job_waits_for_the_lock_of_a_worker_that_dies(store, monkeypatch):
     dying.start()
     taken.wait()
     monkeypatch.setattr(ray_workers, "TAKEN_SECONDS", -1.0)
-    assert do(store, job) == f"{job.name}: another process is at it"
+    assert do(store, job) == f"{job.name}: another process is working on it"
     monkeypatch.undo()
     threading.Timer(0.1, let_go.set).start()
     assert do(store, job) is None

@@ -13,8 +13,9 @@ def ratio_of_means(x: ArrayLike, y: ArrayLike) -> tuple[float, float | None]:
     The standard error is the jackknife's, √((n − 1)/n Σ (rᵢ − r̄)²) with rᵢ the ratio without run i; None for one run, and
     where leaving a run out makes the divisor change its sign or vanish.
 
-    >>> ratio_of_means([2.0, 4.0], [1.0, 3.0])
-    (1.5, 0.33333333333333326)
+    >>> ratio, error = ratio_of_means([2.0, 4.0], [1.0, 3.0])
+    >>> ratio, round(error, 6)
+    (1.5, 0.333333)
     """
     above, below = inputs.pair(("x", "y"), x, y, at_least=1)
     total = below.sum()

@@ -6,7 +6,7 @@ from typing import Any
 from evarl.learning.configuration import with_settings
 from evarl.learning.presets import preset
 from evarl.studies.catalogue import Study
-from evarl.studies.jobs import Job, Store, required, with_needs
+from evarl.studies.jobs import Job, Store, with_needs
 from evarl.studies.reports import StudyReport
 from evarl.studies.scales import StudyScale
 
@@ -18,7 +18,7 @@ def study_report(study: Study, scale: StudyScale, store: Store, failures: dict[s
     results = study.results(scale, store)
     missing = [
         f"job {job.name} is missing: {failures.get(job.name, 'it was not run')}"
-        for job in required(jobs, store)
+        for job in with_needs(jobs, store)
         if not store.finished(job)
     ]
     records = {job.name: store.record(job) for job in finished}
@@ -29,22 +29,19 @@ def study_report(study: Study, scale: StudyScale, store: Store, failures: dict[s
         title=study.title,
         paper=study.paper,
         method=study.method,
-        checks=results.checks,
-        tables=results.tables,
-        figures=results.figures,
-        notes=(*smoke, *results.notes, *told, *missing),
         about=_provenance(study, scale, finished, records),
+        **vars(results) | {"notes": (*smoke, *results.notes, *told, *missing)},
     )
 
 
 def _provenance(study: Study, scale: StudyScale, jobs: list[Job], records: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Command, seeds, time, machine, versions and configuration of the finished jobs."""
-    spent = sum(record["seconds"] for record in records.values())
+    spent = [record["seconds"] for record in records.values() if record["seconds"] is not None]
     seeds = {job.name: _seeds(job) for job in jobs if job.task == "train"}
     return {
         "command": f"evarl reproduce {study.name} --scale {scale.name}",
         "scale": f"{scale.name}: {scale.about}",
-        "time spent": f"{spent / 60:.1f} minutes of work in {len(jobs)} jobs",
+        "time spent": f"{sum(spent) / 60:.1f} minutes of work in {len(spent)} jobs" if spent else "unknown",
         **({"seeds": seeds} if seeds else {}),
         "machine": _merged([record["machine"] for record in records.values()]),
         "versions": _merged([record["versions"] for record in records.values()]),

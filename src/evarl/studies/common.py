@@ -22,6 +22,9 @@ from evarl.studies.scales import Family
 from evarl.studies.verdicts import check_all_larger
 
 KINDS = ("start", "visited")
+"""Kinds of states at which predictors are evaluated."""
+
+ResultsByWorld = dict[str, list[ConditionResults]]
 
 
 def all_jobs(family: Family) -> list[Job]:
@@ -29,7 +32,7 @@ def all_jobs(family: Family) -> list[Job]:
     return [job for world in family.worlds for condition in conditions(family, world) for job in condition.jobs]
 
 
-def results_by_world(store: Store, family: Family, modes: Sequence[str]) -> dict[str, list[ConditionResults]]:
+def results_by_world(store: Store, family: Family, modes: Sequence[str]) -> ResultsByWorld:
     """Results of the conditions with some modes, by world; what has no finished job is left out."""
     found = {
         world: [
@@ -47,7 +50,12 @@ def with_mode(rows: Sequence[ConditionResults], mode: str, beta: float) -> Condi
     return next((one for one in rows if (one.condition.mode, one.condition.beta) == (mode, beta)), None)
 
 
-def results_table(name: str, title: str, worlds: dict[str, list[ConditionResults]], kind: str) -> ReportTable:
+def errors_tables(worlds: ResultsByWorld) -> tuple[ReportTable, ...]:
+    """Tables of returns and errors, one for each kind of states."""
+    return tuple(_errors_table(worlds, kind) for kind in KINDS)
+
+
+def _errors_table(worlds: ResultsByWorld, kind: str) -> ReportTable:
     """A row for each condition: return, and the mean absolute error of every predictor at one kind of states."""
     everything = [results for rows in worlds.values() for results in rows]
     known_predictors = {name for results in everything for name in results.predictors(kind)}
@@ -67,12 +75,7 @@ def results_table(name: str, title: str, worlds: dict[str, list[ConditionResults
         f"Return: true mean discounted return over the start states. All other columns: mean absolute error at {kind} "
         "states against Monte-Carlo truth, mean ± standard error over seeds; the least in bold."
     )
-    return ReportTable(name, title, head, tuple(rows), note, frozenset(best))
-
-
-def errors_tables(worlds: dict[str, list[ConditionResults]]) -> tuple[ReportTable, ...]:
-    """One table of errors for each kind of states."""
-    return tuple(results_table(f"errors-{kind}", f"Errors at {kind} states", worlds, kind) for kind in KINDS)
+    return ReportTable(f"errors-{kind}", f"Errors at {kind} states", head, tuple(rows), note, frozenset(best))
 
 
 def check_below_methods(
@@ -101,15 +104,15 @@ def scenario_figure(store: Store, family: Family) -> ReportFigure | None:
     shown = {name: np.array(one["observations"]) for name, one in known.items()}
     games = {name: (x, known[name]["channels"]) for name, x in shown.items() if x.ndim == 4}
     if games:
-        caption = "The start states from which policies are assessed: drawn once from what a base policy visits."
+        caption = "Start states of the assessments, drawn once from the states that a base policy visits."
         return figures.boards("scenarios", caption, games)
     if "Navigation" in shown:
-        caption = "Where policies are deployed, and the open field in which they are assessed, with its start states."
+        caption = "The deployment world, and the open field of the assessment with its start states."
         return figures.navigation_map("scenarios", caption, shown["Navigation"])
     return None
 
 
-def predictions_figure(worlds: dict[str, list[ConditionResults]], kind: str = "visited") -> ReportFigure | None:
+def predictions_figure(worlds: ResultsByWorld, kind: str = "visited") -> ReportFigure | None:
     """True against predicted values of the first condition above β = 0 that has them, pooled over seeds."""
     panels = {}
     for world, rows in worlds.items():
@@ -130,7 +133,7 @@ def predictions_figure(worlds: dict[str, list[ConditionResults]], kind: str = "v
     return figures.true_against_predicted("true-against-predicted", caption, panels)
 
 
-def trade_figure(worlds: dict[str, list[ConditionResults]], kind: str = "visited") -> ReportFigure | None:
+def trade_figure(worlds: ResultsByWorld, kind: str = "visited") -> ReportFigure | None:
     """Return against the evaluator's error, a line through the β of each kind of evaluator."""
     kinds = {"passive": "passive evaluator", "colearned": "co-learned evaluator", "frozen": "frozen evaluator"}
     panels: dict[str, dict[str, list[tuple[MeanAndError, MeanAndError, str]]]] = {}
@@ -151,7 +154,7 @@ def trade_figure(worlds: dict[str, list[ConditionResults]], kind: str = "visited
     return figures.against("return-against-error", caption, panels, ("evaluator MAE", "true discounted return"))
 
 
-def errors_figure(worlds: dict[str, list[ConditionResults]], kind: str) -> ReportFigure | None:
+def errors_figure(worlds: ResultsByWorld, kind: str) -> ReportFigure | None:
     """Errors of all predictors, a panel for each condition."""
     panels = {}
     for world, rows in worlds.items():
@@ -166,7 +169,7 @@ def errors_figure(worlds: dict[str, list[ConditionResults]], kind: str) -> Repor
     return figures.bars(f"errors-{kind}", caption, panels, "MAE", (EVALUATOR,))
 
 
-def curves_figure(worlds: dict[str, list[ConditionResults]]) -> ReportFigure | None:
+def curves_figure(worlds: ResultsByWorld) -> ReportFigure | None:
     """Learning curves of return and of the evaluator's error on fresh batches."""
     rows: dict[str, dict[str, dict[str, figures.Band]]] = {}
     quantities = {"return": "return of an episode", "evaluation_error_fresh": "evaluation error, fresh batch"}

@@ -17,7 +17,7 @@ from evarl.studies.tables import markdown
 
 FOLDER = Path("results/reproduce")
 SCALES = {"mismatch": "paper", "tabular": "paper"}
-"""Of the results that are kept; the others are at the scale of a laptop."""
+"""Scales of the committed results; those of the others are `laptop`."""
 COLUMNS = {
     "critic": "critic",
     "FQE (sound)": "FQE",
@@ -28,7 +28,7 @@ COLUMNS = {
 
 
 def main_table(store: Store) -> ReportTable:
-    """A row for each world: what EvA-RL costs in return, and how well its policy is evaluated by whom."""
+    """A row for each world: return of ordinary training and EvA-RL, and the errors of the predictors at start states."""
     rows: list[tuple[Cell, ...]] = []
     for family in (PAPER.navigation, LAPTOP.minatar, LAPTOP.brax):
         for world, everything in results_by_world(store, family, ("passive", "colearned")).items():
@@ -37,7 +37,7 @@ def main_table(store: Store) -> ReportTable:
             if ordinary is None or aware is None:
                 continue
             steps = f"{aware.curves['steps'][-1] / 1e6:.1f}M × {len(aware.rows)} seeds"
-            returns = [mean_and_error(seeds.returns()) for seeds in (ordinary, aware)]
+            returns = [mean_and_error(one.returns()) for one in (ordinary, aware)]
             errors = [mean_and_error(aware.mae(predictor, "start")) for predictor in (EVALUATOR, *COLUMNS.values())]
             passive = mean_and_error(ordinary.mae(EVALUATOR, "start"))
             rows.append((short_name(world), steps, f"{beta:g}", *returns, errors[0], passive, *errors[1:]))
@@ -46,7 +46,7 @@ def main_table(store: Store) -> ReportTable:
 
 
 def verdict_table(folder: Path) -> ReportTable:
-    """How many claims hold, by result, as the reports computed it."""
+    """Number of claims with each verdict, by study, from the reports."""
     rows: list[tuple[Cell, ...]] = []
     for name in PAPER_STUDIES:
         file = folder / name / "checks.json"
@@ -67,7 +67,7 @@ def _verdicts(file: Path) -> list[str]:
     try:
         return [str(check["verdict"]) for check in read_json(file)["checks"]]
     except (KeyError, TypeError) as error:
-        raise FileError(f"{file}: is not a list of checks; make it anew with `evarl reproduce`") from error
+        raise FileError(f"{file}: is not a list of checks; write it again with `evarl reproduce`") from error
 
 
 def _only_rows(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Workers on this machine: a process for each job."""
+"""Workers on this machine: one process per job."""
 
 import contextlib
 import json
@@ -14,17 +14,17 @@ from evarl.studies.jobs import Job, Store
 from evarl.studies.schedule import Ended
 
 END = 2**16
-"""Bytes at the end of a worker's output in which the reason of its failure stands."""
+"""Bytes at the end of a worker's output that are searched for the reason of its failure."""
 MOST = 4
-"""Workers by default, at the most: a compiled program keeps several cores busy by itself."""
+"""Maximum number of workers by default: a compiled program uses several cores by itself."""
 
 
 STOP_SECONDS = 120.0
-"""How long workers may take to save when they are stopped."""
+"""Time that workers have to save when they are stopped."""
 
 
 def default_workers() -> int:
-    """As many as there are cores, up to a few."""
+    """Default number of workers: the number of cores, up to 4."""
     return max(1, min(MOST, os.cpu_count() or 1))
 
 
@@ -35,18 +35,18 @@ class _Running:
 
 
 class LocalWorkers:
-    """Up to `count` processes; what each of them prints goes to `output.txt` in the job's folder."""
+    """Up to `count` processes; the output of each goes to `output.txt` in the job's folder."""
 
     def __init__(self, store: Store, count: int):
         self._store, self._count = store, count
         self._running: dict[str, _Running] = {}
 
     def free(self) -> int:
-        """How many more can be begun."""
+        """Number of jobs that can be started now."""
         return self._count - len(self._running)
 
-    def begin(self, job: Job) -> None:
-        """Start a worker. It is in a session of its own, so that Ctrl-C reaches it through us, once."""
+    def start(self, job: Job) -> None:
+        """Start a worker, in a session of its own so that it gets Ctrl-C only through `stop`."""
         folder = self._store.work(job)
         folder.mkdir(parents=True, exist_ok=True)
         check_appendable(folder / "output.txt")
@@ -58,14 +58,14 @@ class LocalWorkers:
                 stderr=output,
                 start_new_session=True,
             )
-        with contextlib.suppress(BrokenPipeError):  # it died at once: `ended` will say why
+        with contextlib.suppress(BrokenPipeError):  # it ended at once: `ended` reports why
             assert process.stdin is not None
             process.stdin.write(json.dumps(job.to_dict()).encode())
             process.stdin.close()
         self._running[job.name] = _Running(job, process)
 
     def ended(self) -> dict[str, Ended]:
-        """Those whose process is gone."""
+        """Jobs whose process has ended."""
         found = {}
         for name, one in list(self._running.items()):
             code = one.process.poll()
@@ -75,7 +75,7 @@ class LocalWorkers:
         return found
 
     def stop(self) -> None:
-        """Ask every worker to save and stop, and wait; one that takes too long is killed."""
+        """Ask every worker to save and stop, and wait; workers that take too long are killed."""
         for one in self._running.values():
             one.process.send_signal(signal.SIGTERM)
         until = time.monotonic() + STOP_SECONDS

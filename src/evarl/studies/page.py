@@ -68,14 +68,10 @@ def _tally(counts: Mapping[Verdict, int]) -> list[dict[str, Any]]:
 def _check(check: ClaimCheck) -> dict[str, Any]:
     """A claim with its numbers as text, and the coordinates of its drawing."""
     effect, bounds = interval(check.effect, check.interval)
-    return {
-        "claim": check.claim,
-        "verdict": check.verdict,
+    return vars(check) | {
         "effect": None if check.effect is None else effect,
         "bounds": bounds,
         "level": f"{100 * check.confidence:.4g}\u202f%",
-        "quantity": check.quantity,
-        "note": check.note,
         "drawing": _drawing(check),
     }
 
@@ -95,10 +91,7 @@ def _drawing(check: ClaimCheck) -> dict[str, Any] | None:
 
 def _table(table: ReportTable) -> dict[str, Any]:
     numbers = [numeric(table, column) for column in range(len(table.columns))]
-    return {
-        "name": table.name,
-        "title": table.title,
-        "note": table.note,
+    return vars(table) | {
         "csv": csv(table).encode(),
         "heads": list(zip(table.columns, numbers, strict=True)),
         "rows": [

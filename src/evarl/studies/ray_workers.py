@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster, or on a Ray of our own on this machine: a task for each job. Ray is optional."""
+"""Workers on a Ray cluster, which may be one started on this machine: one Ray task per job. Ray is optional."""
 
 import dataclasses
 import logging
@@ -18,30 +18,30 @@ from evarl.studies.schedule import Ended
 from evarl.studies.worker import work
 
 DEATHS = 5
-"""Workers that a job may lose, to a machine that goes away or to whoever kills processes, before it counts as failed."""
+"""Number of times that the worker of a job may die before the job counts as failed."""
 
 STOP_SECONDS = 60.0
-"""How long workers may take to save when they are stopped; then they are killed."""
+"""Time that workers have to save when they are stopped; then they are killed."""
 
 TAKEN_SECONDS = 120.0
-"""How long a job waits for the lock of a worker that died: on network file systems it outlives its machine for a while."""
+"""Time that a job waits for the lock of a dead worker: on network file systems a lock outlives its machine for a while."""
 
 KNOCK_SECONDS = 10.0
-"""How long a cluster may take to accept a connection."""
+"""Time that a cluster has to accept a connection."""
 
 OBJECT_STORE_BYTES = 100 * 2**20
-"""Enough for a Ray of our own: jobs go to it, and single lines come back. All else is in the store's folder."""
+"""Object store of a Ray started here: it holds jobs and single lines; everything else is in the store's folder."""
 
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # jobs reserve no GPU, and see those that their node has
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # what Ray has to say about dead workers would go to standard output
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # jobs reserve no GPU and see those of their node
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # Ray's messages about dead workers would go to standard output
 }
-"""What Ray reads when it is imported."""
+"""Environment variables that Ray reads when it is imported."""
 
 
 class RayWorkers:
-    """A Ray task for each job, on one core; a job whose worker dies is begun again and goes on where it was saved.
+    """One Ray task per job, on one core; a job whose worker dies is started again and resumes from its checkpoint.
 
     Args:
         store: its folder must be on storage that all nodes see under the same path. Every job looks for a file that is
@@ -70,32 +70,32 @@ class RayWorkers:
         self._ours = not ray.is_initialized()
         if self._ours:
             self._connect(address)
-        # A worker does one job and ends: no memory or state of JAX is handed on, and the job's lock dies with it.
+        # A worker runs one job and ends, so that neither memory nor state of JAX is kept, and the job's lock ends with it.
         self._do = ray.remote(num_cpus=1, max_calls=1, max_retries=DEATHS)(_do)
 
     def free(self) -> int:
-        """How many more can be begun. At least one is asked for, so that a cluster that grows on demand does."""
+        """Number of jobs that can be started now; at least one in all, so that a cluster that grows on demand does."""
         cores = int(self._ray.cluster_resources().get("CPU", 0))
         return (self._count or max(1, cores)) - len(self._running)
 
-    def begin(self, job: Job) -> None:
-        """Hand a job to Ray, which finds a place for it."""
+    def start(self, job: Job) -> None:
+        """Submit a job to Ray."""
         task = self._do.options(name=job.name)
         self._running[job.name] = task.remote(str(self._store.folder), job.to_dict(), str(self._mark))
 
     def ended(self) -> dict[str, Ended]:
-        """Those whose task is over."""
+        """Jobs whose task has ended."""
         if not self._running:
             return {}
         over = set(self._ray.wait(list(self._running.values()), num_returns=len(self._running), timeout=0)[0])
         return {name: self._how(name) for name, task in list(self._running.items()) if task in over}
 
     def stop(self) -> None:
-        """Ask every worker to save and stop, wait, and leave Ray; one that we started ends."""
+        """Ask every worker to save and stop, wait, and shut down Ray if it was started here."""
         if self._ray.is_initialized():
             tasks = list(self._running.values())
             for task in tasks:
-                self._ray.cancel(task)  # the worker's handler of SIGINT runs: training saves and stops
+                self._ray.cancel(task)  # runs the worker's handler of SIGINT: training saves and stops
             late = self._ray.wait(tasks, num_returns=len(tasks), timeout=STOP_SECONDS)[1] if tasks else []
             for task in late:
                 self._ray.cancel(task, force=True)
@@ -106,7 +106,7 @@ class RayWorkers:
 
     def _connect(self, address: str | None) -> None:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if address is None:  # which Ray calls "local": its own None takes any cluster that it finds
+        if address is None:  # "local" for Ray, whose None takes any cluster that it finds
             quiet["include_dashboard"] = False
             quiet["object_store_memory"] = OBJECT_STORE_BYTES
             quiet["num_cpus"] = self._count or default_workers()
@@ -134,11 +134,11 @@ class RayWorkers:
 
 
 UNSEEN = "unseen"
-"""What a job says if the folder is not there."""
+"""Returned by a job whose folder does not exist on its node."""
 
 
 def _do(folder: str, data: dict[str, Any], mark: str) -> str | None:
-    """Do a job in a Ray worker; returns what went wrong, in one line. Dying is Ray's business: it calls this again."""
+    """Run a job in a Ray worker; returns the failure as one line. Ray calls this again if the worker dies."""
     if not Path(mark).exists():
         return UNSEEN
     until = time.monotonic() + TAKEN_SECONDS
@@ -162,13 +162,13 @@ def _do(folder: str, data: dict[str, Any], mark: str) -> str | None:
 
 
 def _knock(address: str) -> None:
-    """Fail at once where nobody listens: Ray tries for minutes, and says so every few seconds."""
+    """Fail at once if no server listens at the address: Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
 
 
 def _line(error: BaseException) -> str:
-    """An exception in one line: its kind and the last thing it says."""
+    """An exception as one line: its type and the last line of its message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else 'no more is known'}"
+    return f"{type(error).__name__}: {lines[-1] if lines else 'no message'}"

@@ -1,4 +1,4 @@
-"""How much of each family of worlds is run: to see the path, on a laptop, or as in the paper. Plain data."""
+"""Scales of studies: how much of each family of worlds is run. Plain data."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ METHODS: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "tis", "pdis", "dr", "
 COMPILE_QUICKLY = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
 )
-"""XLA's flags for programs that run a few times only: code that is slow, after half the time to compile."""
+"""XLA flags that halve the compilation time and make the code slower, for programs that run a few times only."""
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,24 @@ class Family:
     worlds: tuple[str, ...]
     seeds: int
     group: int
-    """ConditionResults in one job."""
+    """Seeds in one job."""
     betas: tuple[float, ...]
     """Evaluability coefficients above 0."""
     frozen: bool
-    """Whether frozen evaluators are tried as well."""
+    """Whether there are conditions with a frozen evaluator."""
     states: int
-    """States of each kind whose true values are estimated,"""
+    """States of each kind whose true values are estimated."""
     rollouts: int
-    """each from so many rollouts."""
+    """Rollouts from each of these states."""
     log_megabytes: float
-    """Log of the last updates kept for off-policy evaluation, for each seed."""
+    """Size of the log of the last updates, for off-policy evaluation, per seed."""
     fqe_steps: int
     weight: float
-    """Rough cost of one seed, relative to others."""
+    """Approximate cost of one seed, relative to other families."""
     changes: dict[str, Any] = field(default_factory=dict)
     """Settings that differ from the preset."""
     per_world: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Settings of single worlds that differ from those of the others."""
+    """Further settings of single worlds."""
     pretraining: tuple[int, int, int] = (100, 512, 5000)
     """Policies, transitions of each and gradient steps for the frozen evaluator."""
     methods: tuple[Method, ...] = METHODS
@@ -71,7 +71,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class StudyScale:
-    """All families at one scale."""
+    """The families of worlds at one scale."""
 
     name: ScaleName
     about: str
@@ -142,13 +142,13 @@ LAPTOP = StudyScale(
 )
 
 FEW: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr")
-"""Enough to see that it works."""
+"""Off-policy methods at the scale `smoke`."""
 
 TINY = {
     "updates": 5,
     "environments": 8,
     "steps": 20,
-    "horizon": 10,  # too short for most episodes to end before: logs of one shape share their compiled programs
+    "horizon": 10,  # too short for most episodes to end earlier, so that logs have one shape and share compiled programs
     "evaluator.warmup": 1,
     "evaluator.batch_size": 16,
     "evaluator.network.layers": 1,

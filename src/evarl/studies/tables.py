@@ -1,4 +1,4 @@
-"""Tables and numbers as text: for people (Markdown, and the cells of the page) and for programs (CSV)."""
+"""Report tables and numbers as text: Markdown, cells of the HTML page, and CSV."""
 
 import io
 import math
@@ -13,7 +13,7 @@ SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def text(cell: Cell) -> str:
-    """What a reader sees of a cell.
+    """A cell as shown to readers.
 
     >>> text(MeanAndError(-3.97, 0.0062)), text(MeanAndError(0.123, 0.0151)), text(MeanAndError(31.0)), text(None)
     ('−3.9700 ± 0.0062', '0.123 ± 0.015', '31', '—')
@@ -39,7 +39,7 @@ def text(cell: Cell) -> str:
 
 
 def number(value: float) -> str:
-    """A number of unknown precision: 4 significant digits.
+    """A number with 4 significant digits.
 
     >>> [number(value) for value in (0.5, -12.3456, 123456.7, 0.00001234, math.inf, math.nan)]
     ['0.5', '−12.35', '123\u202f457', '1.234 × 10⁻⁵', '∞', 'NaN']
@@ -54,19 +54,19 @@ def number(value: float) -> str:
 
 
 def fixed(values: Sequence[float], spread: float, *, plus: bool = False) -> list[str]:
-    """Numbers with the decimals that are known: `spread` keeps two digits.
+    """Numbers rounded to the decimals at which `spread` has two significant digits.
 
     >>> fixed([1.23456, -0.001], 0.04), fixed([1.23456], 0.0149, plus=True)
     (['1.235', '−0.001'], ['+1.235'])
     """
     decimals = max(0, 1 - int(f"{spread:.1e}".split("e")[1]))
-    # Adding 0 makes −0 to 0, which is what is left of small negative numbers.
+    # Adding 0 turns −0, the rounded form of small negative numbers, into 0.
     rounded = [round(value, decimals) + 0.0 for value in values]
     return [_signed(f"{value:{'+' if plus else ''}{_grouping(value)}.{decimals}f}") for value in rounded]
 
 
 def interval(effect: float | None, bounds: tuple[float, float] | None) -> tuple[str, tuple[str, str] | None]:
-    """An effect and its interval with their signs, as precise as the interval allows.
+    """An effect and its interval as signed text, rounded by the width of the interval.
 
     >>> interval(0.4123, (0.3017, 0.5229)), interval(-1.5, None), interval(None, None)
     (('+0.412', ('+0.302', '+0.523')), ('−1.5', None), ('—', None))
@@ -83,13 +83,13 @@ def interval(effect: float | None, bounds: tuple[float, float] | None) -> tuple[
 
 
 def sort_value(cell: Cell) -> float | None:
-    """By what a cell is sorted if it is a number; a measured one by its mean."""
+    """The number that a cell is sorted by, for a mean with its error the mean; None for text."""
     value = cell.mean if isinstance(cell, MeanAndError) else cell
     return None if value is None or isinstance(value, str) or math.isnan(value) else float(value)
 
 
 def numeric(table: ReportTable, column: int) -> bool:
-    """Whether a column holds numbers and nothing else, dashes aside."""
+    """Whether all cells of a column that are not empty are numbers."""
     cells = [row[column] for row in table.rows if row[column] is not None]
     return bool(cells) and not any(isinstance(cell, str) for cell in cells)
 
@@ -106,7 +106,7 @@ def markdown(table: ReportTable) -> str:
 
 
 def csv(table: ReportTable) -> str:
-    """All digits, ASCII signs; a column with measured cells becomes two, its mean and its standard error."""
+    """The table as CSV with all digits; a column of means with errors becomes two columns."""
     measured = [
         any(isinstance(row[column], MeanAndError) for row in table.rows) for column in range(len(table.columns))
     ]
@@ -135,26 +135,26 @@ def _bold(words: str) -> str:
 
 
 def _power(values: Sequence[float]) -> int:
-    """The power of ten to write beside numbers that are too small or too large to be read; otherwise 0."""
+    """The power of ten to factor out of very small or very large numbers; otherwise 0."""
     largest = max(map(abs, values))
     return 0 if largest == 0 or 1e-4 <= largest < 1e7 else math.floor(math.log10(largest))
 
 
 def _tens(power: int) -> str:
-    """A power of ten beside a number."""
+    """A power of ten as a factor."""
     return f" × 10{str(power).translate(SUPERSCRIPT)}"
 
 
 def _grouping(value: float) -> str:
-    """How digits are grouped: not at all in numbers of four, which are read at a glance."""
+    """Format code that groups digits, from 10 000 on."""
     return "_" if abs(value) >= 10_000 else ""
 
 
 def _signed(digits: str) -> str:
-    """With a true minus sign, and a narrow space that does not break between groups of digits."""
+    """Digits with a true minus sign, and narrow no-break spaces between groups."""
     return digits.replace("-", "−").replace("_", "\u202f")
 
 
 def _plus(value: float) -> str:
-    """A number with its sign, whichever it is."""
+    """A number with its sign, also if it is positive."""
     return f"+{number(value)}" if value > 0 else number(value)

@@ -1,4 +1,4 @@
-"""What workers do. Each task is a function of a job and the store: it may be stopped at any time and called again."""
+"""Tasks of workers: functions of a job and the store that can be interrupted at any time and called again."""
 
 import itertools
 import shutil
@@ -26,10 +26,10 @@ from evarl.runs.train import train
 from evarl.studies.jobs import Job, Store
 
 CURVE_POINTS = 60
-"""Points of a learning curve: means over as many equal stretches of training."""
+"""Points of a learning curve: means over equal intervals of training."""
 
 SHOWN = (EVALUATOR, CRITIC, LABELS["fqe"])
-"""Predictors whose single predictions are kept, for figures of true against predicted values."""
+"""Predictors whose single predictions are stored, for figures of true against predicted values."""
 
 KINDS = ("listing", "pairs", "factored", "linear")
 """Evaluator networks that are tested on held-out policies."""
@@ -39,21 +39,23 @@ TRAINING = 0.7
 
 
 def train_and_evaluate(job: Job, store: Store) -> dict[str, Any]:
-    """Train a group of seeds, then hold every predictor, and off-policy estimates if asked for, against the truth."""
+    """Train a group of seeds, then evaluate every predictor, and off-policy estimates if requested, against the truth."""
     settings, folder = job.settings, store.work(job) / "run"
     config = _config(job, store)
 
     def watch(done: int, of: int) -> None:
-        store.say(job, TRAINING * done / of, f"update {done} of {of}")
+        store.report_progress(job, TRAINING * done / of, f"update {done} of {of}")
 
-    store.say(job, 0.0, "compiling")
+    store.report_progress(job, 0.0, "compiling")
     log = settings["log_megabytes"] * config.seeds
     run = train(config, out=folder, resume=True, quiet=True, log_megabytes=log, watch=watch)
     counted = 0
 
     def say(text: str) -> None:
         nonlocal counted
-        store.say(job, TRAINING + (1 - TRAINING) * counted / config.seeds, f"evaluating{text.rpartition(':')[2]}")
+        store.report_progress(
+            job, TRAINING + (1 - TRAINING) * counted / config.seeds, f"evaluating{text.rpartition(':')[2]}"
+        )
         counted += 1
 
     found = evaluate(
@@ -85,10 +87,10 @@ def train_and_evaluate(job: Job, store: Store) -> dict[str, Any]:
 
 
 def make_assessment(job: Job, store: Store) -> dict[str, Any]:
-    """The start states of a world's driver's test, drawn once, so that all conditions and seeds take the same."""
+    """Draw the start states of a world's assessment once, so that all conditions and seeds use the same."""
     keep_compiled_programs()
     config = _config(job, store)
-    assessment = new_assessment(config, lambda text: store.say(job, 0.1, "training the base policy"))
+    assessment = new_assessment(config, lambda text: store.report_progress(job, 0.1, "training the base policy"))
     save_assessment(store.file(job), assessment)
     observations = np.asarray(assessment.observations())
     return {
@@ -103,14 +105,14 @@ def make_assessment(job: Job, store: Store) -> dict[str, Any]:
 
 
 def pretrain_evaluator(job: Job, store: Store) -> dict[str, Any]:
-    """An evaluator fitted to the policies of a run of ordinary training, to be held fixed."""
+    """Fit an evaluator to the policies of ordinary training, to be frozen."""
     keep_compiled_programs()
     config, settings = _config(job, store), job.settings
     assessment = load_assessment(store.file(job.needs["assessment"]))
     seeds = list(range(config.seed, config.seed + config.seeds))
     advance = _advance(job, store, config.updates)
     past = remember(config, assessment, settings["policies"], settings["transitions"], seeds, advance)
-    store.say(job, TRAINING, "fitting the evaluator")
+    store.report_progress(job, TRAINING, "fitting the evaluator")
     evaluator, state = fit_to(past, config, list(range(len(seeds))), settings["steps"], config.seed)
     save_evaluator(store.file(job), learnt_from(past, evaluator, state), config)
     return {"policies": len(past.updates) * len(seeds), "steps": settings["steps"]}
@@ -120,14 +122,14 @@ def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
     """Errors of every kind of evaluator on policies of seeds that it was not fitted to."""
     keep_compiled_programs()
     config, settings = _config(job, store), job.settings
-    store.say(job, 0.0, "compiling")
+    store.report_progress(job, 0.0, "compiling")
     assessment = new_assessment(config, lambda text: None)
     seeds = list(range(settings["seeds"]))
     advance = _advance(job, store, config.updates)
     past = remember(config, assessment, settings["policies"], settings["transitions"], seeds, advance)
     found: dict[str, Any] = {}
     for number, kind in enumerate(KINDS):
-        store.say(job, TRAINING + (1 - TRAINING) * number / len(KINDS), f"fitting {kind}")
+        store.report_progress(job, TRAINING + (1 - TRAINING) * number / len(KINDS), f"fitting {kind}")
         fitted = with_settings(config, {"evaluator.network.kind": kind})
         scores = held_out_scores(past, fitted, seeds[-settings["held_out"] :], settings["steps"])
         found[kind] = {name: _score_record(one) for name, one in scores.items()}
@@ -135,10 +137,10 @@ def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
 
 
 def tabular(job: Job, store: Store) -> dict[str, Any]:
-    """L and J against β in random tabular MDPs."""
+    """Evaluation error L and return J against β in random tabular MDPs."""
     from evarl.theory.tabular_study import tabular_study
 
-    store.say(job, 0.0, f"{job.settings['trials']} trials")
+    store.report_progress(job, 0.0, f"{job.settings['trials']} trials")
     return tabular_study(**job.settings)
 
 
@@ -168,7 +170,7 @@ def _advance(job: Job, store: Store, updates: int) -> Callable[[int], None]:
     def advance(more: int) -> None:
         nonlocal done
         done += more
-        store.say(job, TRAINING * done / updates, f"update {done} of {updates}")
+        store.report_progress(job, TRAINING * done / updates, f"update {done} of {updates}")
 
     return advance
 
@@ -179,7 +181,7 @@ def _score_record(score: Score) -> dict[str, float | None]:
 
 
 def _seed_record(seed: SeedEvaluation) -> dict[str, Any]:
-    """One seed: returns, scores of all predictors, single predictions of a few, and how trusty the log's estimates are."""
+    """One seed: returns, scores of all predictors, single predictions of a few, and diagnostics of the off-policy estimates."""
     queries = {}
     for kind, asked in seed.queries.items():
         scores = {name: _score_record(one) for name, one in asked.scores.items()}
@@ -222,7 +224,7 @@ def _about(found: Evaluation) -> dict[str, Any]:
 
 
 def _curves(run: Run) -> dict[str, Any]:
-    """Return and evaluation error over training, a row for each seed: means over equal stretches of updates."""
+    """Return and evaluation error over training, a row for each seed: means over equal intervals of updates."""
     table = run.metrics
     updates = run.config.updates
     edges = np.linspace(0, updates, min(CURVE_POINTS, updates) + 1).astype(int)

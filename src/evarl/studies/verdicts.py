@@ -1,9 +1,8 @@
-"""From numbers of paired seeds to verdicts. Positive effects speak for a claim.
+"""Verdicts on claims from paired differences over seeds. Positive effects speak for a claim.
 
 One claim is one hypothesis. Where it has several parts that must all be true (below *every* baseline, never rising over
 *all* steps of β), it holds only if each part does at the full level (an intersection–union test needs no correction), and
-it fails if one part fails at the level divided by the number of parts. What is shown is the part that decides, with the interval
-that does: one that contains both answers where the claim is undecided.
+it fails if one part fails at the level divided by the number of parts. The part that decides is shown, with its interval.
 """
 
 import itertools
@@ -28,7 +27,7 @@ def check_larger(
     if differences is None:
         return _undecided(claim, quantity, "too few seeds" if one and other else "not measured", note)
     parts = {quantity: differences}
-    return _judged(claim, parts, parts, note)
+    return _decide(claim, parts, parts, note)
 
 
 def check_all_larger(
@@ -39,14 +38,14 @@ def check_all_larger(
     known = {name: d for name, d in parts.items() if d is not None}
     if not known or len(known) < len(parts):
         return _undecided(claim, quantity, "too few seeds, or not all measured", note)
-    return _judged(claim, known, known, note)
+    return _decide(claim, known, known, note)
 
 
 def check_falling(claim: str, quantity: str, steps: dict[str, Values | None], note: str = "") -> ClaimCheck:
     """The claim that a quantity does not rise along a sequence of conditions, and falls from the first to the last.
 
-    It holds if it falls clearly from the first to the last and rises clearly in no step; it does not hold if it rises
-    clearly in one, or from the first to the last.
+    It holds if the quantity falls significantly from the first to the last and rises significantly in no step; it does not
+    hold if it rises significantly in one step, or from the first to the last.
     """
     first, last = next(iter(steps)), next(reversed(steps))
     overall = f"fall of {quantity} from {first} to {last}"
@@ -57,7 +56,7 @@ def check_falling(claim: str, quantity: str, steps: dict[str, Values | None], no
     known = {name: fall for name, fall in falls.items() if fall is not None}
     if len(known) < len(falls):
         return _undecided(claim, overall, "too few seeds", note)
-    return _judged(claim, {overall: known[overall]}, known, note)
+    return _decide(claim, {overall: known[overall]}, known, note)
 
 
 def bootstrap_bounds(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float]:
@@ -69,7 +68,7 @@ def bootstrap_bounds(one: Values, other: Values, resamples: int = 10_000) -> tup
 
 
 def paired_differences(one: Values | None, other: Values | float | None) -> np.ndarray | None:
-    """Over the seeds that both have; None for fewer than 2, of which nothing can be said."""
+    """Differences `one` − `other` over the seeds that both have; None for fewer than 2 seeds."""
     if one is None or other is None:
         return None
     if isinstance(other, int | float):
@@ -81,16 +80,16 @@ def paired_differences(one: Values | None, other: Values | float | None) -> np.n
 
 
 def lowered_by_share(values: Values | None, share: float) -> Values | None:
-    """All values, lowered by a share of their size: below 0 that is further from 0, so the same is never too little."""
+    """All values lowered by a share of their absolute value."""
     return None if values is None else {seed: value - share * abs(value) for seed, value in values.items()}
 
 
-def _judged(
+def _decide(
     claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str
 ) -> ClaimCheck:
-    """It holds if no part fails and every required one is clearly above 0; it fails if a part is clearly below.
+    """The claim holds if no part fails and every required part is significantly above 0; a part below 0 fails it.
 
-    Shown are the effect and the interval which decide, at the level at which they do.
+    The effect and the interval that decide are reported, at the level at which they decide.
     """
     strict = 1 - (1 - CONFIDENCE) / len(forbidden)
     failing = {name: t_interval(part, strict) for name, part in forbidden.items()}

@@ -1,4 +1,4 @@
-"""The live display of a reproduction, always on standard error."""
+"""Live display of the progress of jobs, on standard error."""
 
 import time
 from types import TracebackType
@@ -6,17 +6,17 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from evarl.studies.jobs import Job, Store, required
+from evarl.studies.jobs import Job, Store, with_needs
 
 PLAIN_SECONDS = 30.0
 """Without a terminal, a line is printed this often, and whenever a job ends."""
 
 ENOUGH = 0.02
-"""Share of the work after which what is left can be estimated."""
+"""Share of the work after which the remaining time is estimated."""
 
 
 def time_left(seconds: float, gained: float, missing: float) -> str:
-    """How long the missing share of the work takes, if it goes as the gained one went; nothing while that is small.
+    """Estimated remaining time as text, from the share of work gained in some seconds; empty while that share is small.
 
     >>> time_left(600, 0.25, 0.75), time_left(7200, 0.5, 0.5), time_left(20, 0.1, 0.1), time_left(600, 0.01, 0.99)
     (', about 30 minutes left', ', about 2.0 hours left', ', about 1 minute left', '')
@@ -30,10 +30,10 @@ def time_left(seconds: float, gained: float, missing: float) -> str:
 
 
 class Display:
-    """One bar for all jobs, weighted by how long they take, and one for each that is running."""
+    """One progress bar for all jobs, weighted by their duration, and one for each running job."""
 
     def __init__(self, jobs: list[Job], store: Store, quiet: bool = False):
-        self._store, self._jobs = store, required(jobs, store)
+        self._store, self._jobs = store, with_needs(jobs, store)
         self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
         self._live = self._console.is_terminal and not quiet
         self._progress = Progress(
@@ -50,7 +50,7 @@ class Display:
         self._said: tuple[int, int] = (-1, 0)
         self._when = 0.0
         self._began: tuple[float, float] | None = None
-        """When it was first shown, and the share that was done then."""
+        """Time of the first update, and the share that was done then."""
 
     def __enter__(self) -> "Display":
         self._progress.start()
@@ -62,7 +62,7 @@ class Display:
         self._progress.stop()
 
     def show(self, finished: int, failed: int, running: list[Job]) -> None:
-        """Bring the bars up to date."""
+        """Update the bars."""
         said = {job.name: self._store.progress(job) for job in running}
         share = {job.name: 1.0 for job in self._jobs if self._store.result_file(job).exists()}
         done = sum(job.weight * share.get(job.name, said.get(job.name, (0.0, ""))[0]) for job in self._jobs)

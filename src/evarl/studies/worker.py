@@ -1,4 +1,4 @@
-"""Does one job, in a process of its own: `python -m evarl.studies.worker FOLDER < JOB.json`."""
+"""Runs one job in a process of its own: `python -m evarl.studies.worker FOLDER < JOB.json`."""
 
 import contextlib
 import ctypes
@@ -23,11 +23,11 @@ WAIT_SECONDS = 1.0
 
 
 def work(folder: str, data: dict[str, Any]) -> None:
-    """Do a job to its end, or to the next interruption: called again, it goes on. A finished job is left alone."""
-    # Runs keep the paths of files they use, and go on only with the same: however the folder was spelt, it is one.
+    """Run a job to its end or to an interruption, after which another call resumes it. Finished jobs are skipped."""
+    # Runs store the paths of the files they use and resume only with the same paths, so the folder must be resolved.
     store, job = Store(Path(folder).resolve()), Job.from_dict(data)
-    with store.taken(job) as sittings:
-        if store.finished(job):  # by a worker that was thought dead
+    with store.locked(job) as sittings:
+        if store.finished(job):  # by a worker that was believed dead
             return
         from evarl.studies.tasks import TASKS  # imports JAX
 
@@ -54,7 +54,7 @@ def work(folder: str, data: dict[str, Any]) -> None:
 def main() -> None:
     """Exit with 0 when the job is finished, 130 or 143 when it was stopped, and 2, with a line on standard error, if it failed.
 
-    A job that another process is at, left behind by a reproduction that was killed, is waited for.
+    A job that another process is working on, such as a worker whose parent was killed, is waited for.
     """
     _end_with_parent()
     try:
@@ -76,8 +76,8 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """Have Linux send SIGTERM when the reproduction that began this worker is gone, however it ended."""
-    with contextlib.suppress(OSError, AttributeError):  # elsewhere there is no such call
+    """Make Linux send SIGTERM when the process that started this worker ends, however it ends."""
+    with contextlib.suppress(OSError, AttributeError):  # not on other systems
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""`continuous`: whole pipelines in three Brax robots, β = 5 × 10⁻⁴."""
+"""`continuous`: ordinary training with off-policy evaluation against EvA-RL with its evaluator, in three Brax robots."""
 
 from evarl.evaluation.predictors import EVALUATOR
 from evarl.studies.catalogue.pipelines import compared
@@ -24,12 +24,12 @@ RATIOS = {"HalfCheetah": (1.052, 0.005), "Reacher": (1.000, 0.001), "Ant": (0.99
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """All conditions of all robots."""
+    """Training jobs of all conditions of the robots."""
     return all_jobs(scale.brax)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """As for `pipelines`, with the paper's numbers beside ours."""
+    """The results of `pipelines` for the robots, with the paper's numbers beside ours."""
     found = compared(store, scale.brax)
     beside = (_beside(scale, store),)
     notes = (
@@ -41,14 +41,14 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
 
 
 def _beside(scale: StudyScale, store: Store) -> ReportTable:
-    """The paper's table, and ours in the same rows."""
+    """The paper's table with our numbers in the same rows."""
     worlds = results_by_world(store, scale.brax, ("passive", "colearned"))
     beta = scale.brax.betas[0]
     rows: list[tuple[Cell, ...]] = []
     for world, everything in worlds.items():
         name = short_name(world)
         ordinary, aware = with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", beta)
-        for label, predictor, seeds in (
+        for label, predictor, one in (
             ("ordinary training, FQE (greedy, Huber)", "FQE, greedy-huber", ordinary),
             ("ordinary training, FQE (sound)", "FQE", ordinary),
             ("ordinary training, PDIS", "PDIS", ordinary),
@@ -64,7 +64,7 @@ def _beside(scale: StudyScale, store: Store) -> ReportTable:
             compared_there = label.endswith(("Huber)", "PDIS", "DR")) or label == "EvA-RL, evaluator"
             if compared_there and name in NUMBERS:
                 theirs = MeanAndError(*NUMBERS[name][key])
-            errors = [mean_and_error(mae_of(seeds, predictor, kind)) for kind in KINDS]
+            errors = [mean_and_error(mae_of(one, predictor, kind)) for kind in KINDS]
             rows.append((name, f"MAE: {label}", theirs, *errors))
         if ordinary is not None and aware is not None:
             ours = ratio(aware.returns(), ordinary.returns())

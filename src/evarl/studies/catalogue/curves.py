@@ -14,16 +14,16 @@ PAPER = (
     "5 of Brax, 10M steps.)"
 )
 LAST = 0.2
-"""Part of training, at its end, over which curves are averaged for the table and the checks."""
+"""Final share of training over which curves are averaged for the table and the checks."""
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """All conditions of the games and the robots."""
+    """Training jobs of all conditions of the games and the robots."""
     return common.all_jobs(scale.minatar) + common.all_jobs(scale.brax)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """Curves of all that is finished, and the last part of each as a table."""
+    """Learning curves, and a table of their averages over the end of training."""
     modes = ("passive", "colearned", "frozen")
     games, robots = (
         common.results_by_world(store, scale.minatar, modes),
@@ -46,14 +46,14 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     )
 
 
-def late(seeds: ConditionResults, metric: str) -> dict[int, float] | None:
-    """Mean of a curve over the last part of training, by seed; None if it is not known for every seed."""
-    if metric not in seeds.curves:
+def late(one: ConditionResults, metric: str) -> dict[int, float] | None:
+    """Mean of a curve over the end of training, by seed; None if it is missing for any seed."""
+    if metric not in one.curves:
         return None
-    curve = seeds.curves[metric]
+    curve = one.curves[metric]
     tail = curve[:, -max(1, int(LAST * curve.shape[1])) :]
     found = {}
-    for seed, row in zip(seeds.numbers, tail, strict=True):
+    for seed, row in zip(one.numbers, tail, strict=True):
         if not (row == row).any():
             return None
         found[seed] = float(row[row == row].mean())
@@ -63,7 +63,7 @@ def late(seeds: ConditionResults, metric: str) -> dict[int, float] | None:
 def _checks(rows: list[ConditionResults]) -> list[ClaimCheck]:
     world = short_name(rows[0].condition.world)
     found = []
-    for aware in (s for s in rows if s.condition.mode == "colearned"):
+    for aware in (one for one in rows if one.condition.mode == "colearned"):
         held = common.with_mode(rows, "frozen", aware.condition.beta)
         if held is not None:
             found.append(
@@ -77,13 +77,13 @@ def _checks(rows: list[ConditionResults]) -> list[ClaimCheck]:
     return found
 
 
-def _table(worlds: dict[str, list[ConditionResults]]) -> ReportTable:
+def _table(worlds: common.ResultsByWorld) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
     for world, everything in worlds.items():
-        for seeds in everything:
-            numbers = [mean_and_error(late(seeds, metric)) for metric in ("return", "evaluation_error_fresh")]
-            steps = int(seeds.curves["steps"][-1])
-            rows.append((short_name(world), seeds.condition.label, len(seeds.rows), steps, *numbers))
+        for one in everything:
+            numbers = [mean_and_error(late(one, metric)) for metric in ("return", "evaluation_error_fresh")]
+            steps = int(one.curves["steps"][-1])
+            rows.append((short_name(world), one.condition.label, len(one.rows), steps, *numbers))
     head = ("world", "training", "seeds", "steps", "return", "evaluation error, fresh batch")
     return ReportTable(
         "late", f"Over the last {LAST:.0%} of training", head, tuple(rows), "Mean ± standard error over seeds."

@@ -1,7 +1,6 @@
 """`gradients`: gradient × β on navigation, with passive, co-learned and frozen evaluators."""
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 from evarl.evaluation.predictors import CRITIC, EVALUATOR, WITHOUT, ZEROED
@@ -60,19 +59,8 @@ MAIN = (
 """Conditions that get three times as many seeds as the others."""
 CLAIMED = (*(name for name in MAIN if "passive" not in name), "frozen ramped critic β=0.5")
 """Conditions for which it is tested whether the penalty lowers the evaluator's error."""
-LINES = (
-    *("passive", *QUERIES, "ramped paired"),
-    *("few passive", "few printed", "frozen critic"),
-)
+LINES = ("passive", *QUERIES, "ramped paired", "few passive", "few printed", "frozen critic")
 """Conditions in the figure, without their β."""
-
-
-@dataclass(frozen=True)
-class _Setting:
-    """Settings of a condition that differ from the preset."""
-
-    mode: Mode
-    changes: dict[str, Any]
 
 
 def jobs(scale: StudyScale) -> list[Job]:
@@ -90,8 +78,8 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     )
 
 
-def _settings(betas: tuple[float, ...], updates: int, warmup: int) -> dict[str, _Setting]:
-    """By name of the condition."""
+def _settings(betas: tuple[float, ...], updates: int, warmup: int) -> dict[str, tuple[Mode, dict[str, Any]]]:
+    """By name of the condition: the kind of evaluator, and the settings that differ from the preset."""
     few, bounded = {"evaluator.transitions": FEW}, {"agent.truncation": "as-termination"}
     ramp = {"ramp": max(1, updates - warmup), "beta": 0.5}
     named: dict[str, tuple[Mode, dict[str, Any]]] = {
@@ -118,7 +106,7 @@ def _settings(betas: tuple[float, ...], updates: int, warmup: int) -> dict[str, 
         "frozen ramped critic β=0.5": ("frozen", bounded | ramp | {"gradient": "critic"}),
         "frozen ramped bootstrapped critic β=0.5": ("frozen", ramp | {"gradient": "critic"}),
     }
-    return {name: _Setting(*setting) for name, setting in named.items()}
+    return named
 
 
 def _conditions(scale: StudyScale) -> list[Condition]:
@@ -126,19 +114,18 @@ def _conditions(scale: StudyScale) -> list[Condition]:
     config = with_settings(preset(family.preset), family.changes)
     settings = _settings(family.betas, config.updates, config.evaluator.warmup)
     names = [name for name in settings if scale.name != "smoke" or name in SMOKE]
-    return [_condition(family, name, settings[name]) for name in names]
+    return [_condition(family, name, *settings[name]) for name in names]
 
 
-def _condition(family: Family, name: str, setting: _Setting) -> Condition:
+def _condition(family: Family, name: str, mode: Mode, changes: dict[str, Any]) -> Condition:
     needs = {"assessment": assessment(family, WORLD)}
-    if setting.mode == "frozen":
+    if mode == "frozen":
         needs["frozen"] = frozen_evaluator(family, WORLD, *FROZEN_SEEDS)
-    mode = "frozen" if setting.mode == "frozen" else "colearned"
-    changes = family.changes | {"world": WORLD, "evaluator_mode": mode} | setting.changes
+    evaluator = {"evaluator_mode": "frozen" if mode == "frozen" else "colearned"}
     label = f"gradients-{name.replace(' ', '-').replace('β=', 'beta-')}"
     several = dataclasses.replace(family, seeds=family.seeds * (3 if name in MAIN else 1))
-    beta = setting.changes["beta"]
-    return Condition(WORLD, setting.mode, beta, training_jobs(several, label, changes, needs), name)
+    jobs = training_jobs(several, label, family.changes | {"world": WORLD} | evaluator | changes, needs)
+    return Condition(WORLD, mode, changes["beta"], jobs, name)
 
 
 def _baseline(name: str) -> str:

@@ -1,4 +1,4 @@
-"""`mismatch`: assessed in an open field with twice the step, deployed among obstacles. 2-D navigation, β = 0.05.
+"""`mismatch`: assessment in an open field with twice the step, deployment among obstacles; navigation, β = 0.05.
 
 The paper's settings: 8 environments × 200 steps, 1 000 updates, 30 seeds, 4 scenarios of 3 steps. Off-policy methods get the
 trajectories of the last updates, some 2 000 for each seed.
@@ -30,18 +30,18 @@ NUMBERS = {
     ("colearned", "DR"): (2.21, 0.02),
     ("colearned", EVALUATOR): (1.65, 0.18),
 }
-"""The paper's mean absolute errors. Its FQE is put beside the convention whose errors are of that size."""
+"""The paper's mean absolute errors; its FQE is compared with the convention that has errors of that size."""
 RETURNS = {"passive": (-4.61, 0.21), "colearned": (-4.78, 0.33)}
 PREDICTORS = (*ORDER, *(LABELS[method] for method in METHODS))
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """Ordinary training with a passive evaluator, and EvA-RL."""
+    """Training jobs of ordinary training with a passive evaluator, and of EvA-RL."""
     return common.all_jobs(scale.navigation)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """Checks at both kinds of states, the paper's table beside ours, and figures."""
+    """Checks and tables at both kinds of states, with the paper's numbers beside ours."""
     worlds = common.results_by_world(store, scale.navigation, ("passive", "colearned"))
     rows = worlds.get("navigation", [])
     beta = scale.navigation.betas[0]
@@ -118,41 +118,31 @@ def _bootstrap_note(one: dict[int, float] | None, other: dict[int, float] | None
     return f"paired bootstrap interval [{low:.3f}, {high:.3f}]"
 
 
-def _less_ours(seeds: ConditionResults, aware: ConditionResults | None, predictor: str, kind: str) -> str | None:
+def _less_ours(one: ConditionResults, aware: ConditionResults | None, predictor: str, kind: str) -> str | None:
     """The paired bootstrap interval of a predictor's error less that of EvA-RL's evaluator."""
-    theirs, mine = seeds.mae(predictor, kind), mae_of(aware, EVALUATOR, kind)
-    if theirs is None or mine is None or len(mine) < 2 or (seeds is aware and predictor == EVALUATOR):
+    theirs, mine = one.mae(predictor, kind), mae_of(aware, EVALUATOR, kind)
+    if theirs is None or mine is None or len(mine) < 2 or (one is aware and predictor == EVALUATOR):
         return None
     return "{:+.3f} to {:+.3f}".format(*bootstrap_bounds(theirs, mine)).replace("-", "−")
 
 
 def _beside(ordinary: ConditionResults | None, aware: ConditionResults | None) -> ReportTable:
-    """The paper's table, and ours in the same rows with the controls."""
+    """The paper's table with our numbers in the same rows, and the controls."""
     rows: list[tuple[Cell, ...]] = []
-    for seeds, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
-        if seeds is None:
+    for one, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
+        if one is None:
             continue
-        mode = seeds.condition.mode
+        mode = one.condition.mode
         for predictor in PREDICTORS:
             printed = NUMBERS.get((mode, predictor))
-            differ = [_less_ours(seeds, aware, predictor, kind) for kind in KINDS]
+            differ = [_less_ours(one, aware, predictor, kind) for kind in KINDS]
             name = "passive evaluator" if mode == "passive" and predictor == EVALUATOR else predictor
-            errors = [mean_and_error(seeds.mae(predictor, kind)) for kind in KINDS]
+            errors = [mean_and_error(one.mae(predictor, kind)) for kind in KINDS]
             rows.append((who, f"MAE: {name}", None if printed is None else MeanAndError(*printed), *errors, *differ))
-    for seeds, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
-        if seeds is not None:
-            return_ = mean_and_error(seeds.returns(discounted=False))
-            rows.append(
-                (
-                    who,
-                    "return (undiscounted)",
-                    MeanAndError(*RETURNS[seeds.condition.mode]),
-                    return_,
-                    return_,
-                    None,
-                    None,
-                )
-            )
+    for one, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
+        if one is not None:
+            theirs, ours = RETURNS[one.condition.mode], mean_and_error(one.returns(discounted=False))
+            rows.append((who, "return (undiscounted)", MeanAndError(*theirs), ours, ours, None, None))
     return ReportTable(
         "beside-the-paper",
         "The paper's table, and the same here with its controls",

@@ -30,7 +30,7 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """Checks for every game and β."""
+    """Checks of the evaluator's error in every game and for every β."""
     worlds = common.results_by_world(store, scale.minatar, ("passive", "colearned"))
     checks = [check for rows in worlds.values() for beta in scale.minatar.betas for check in _checks(rows, beta)]
     aware = {world: [one for one in rows if one.condition.beta > 0] for world, rows in worlds.items()}

@@ -24,17 +24,17 @@ PAPER = (
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """The same as for `ope-on-eva`: the ordinary policies are those of the passive evaluator."""
+    """The jobs of `ope-on-eva`: the ordinary policies are those with a passive evaluator."""
     return jobs_of_ope_on_eva(scale)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """Checks for every game."""
+    """Checks, tables and figures of both pipelines in every game."""
     return compared(store, scale.minatar)
 
 
 def compared(store: Store, family: Family) -> StudyResults:
-    """Both pipelines in all worlds of a family; at the smallest β above 0 as the paper does."""
+    """Both pipelines in all worlds of a family, at the smallest β above 0 as in the paper."""
     worlds = common.results_by_world(store, family, ("passive", "colearned"))
     beta = family.betas[0]
     shown = {world: [one for one in rows if one.condition.beta in (0.0, beta)] for world, rows in worlds.items()}
@@ -52,7 +52,7 @@ def compared(store: Store, family: Family) -> StudyResults:
 
 
 def checks(rows: list[ConditionResults], beta: float, with_tis: bool) -> list[ClaimCheck]:
-    """Returns, the evaluator against the methods on the ordinary policy, and against the passive evaluator."""
+    """Checks of the return, and of the evaluator's error against off-policy methods and the passive evaluator."""
     aware, ordinary = with_mode(rows, "colearned", beta), with_mode(rows, "passive", 0.0)
     world = short_name(rows[0].condition.world)
     found = [

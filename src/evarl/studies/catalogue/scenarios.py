@@ -1,4 +1,4 @@
-"""`scenarios`: figures of the start states from which policies are assessed, in three MinAtar games."""
+"""`scenarios`: pictures of the start states of the assessments in three MinAtar games."""
 
 import numpy as np
 
@@ -15,12 +15,12 @@ PAPER = (
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """One assessment for each game."""
+    """One job per game, which draws its assessment."""
     return [assessment(scale.minatar, world) for world in scale.minatar.worlds]
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """The boards, and how many flags each of them shows."""
+    """Pictures of the boards, and a table of the objects on them."""
     rows: list[tuple[Cell, ...]] = []
     for world, job in zip(scale.minatar.worlds, jobs(scale), strict=True):
         if store.finished(job):

@@ -1,4 +1,4 @@
-"""`tabular`: L and J against β in random tabular MDPs with a fixed evaluator, and the bound the paper prints.
+"""`tabular`: evaluation error L and return J against β in random tabular MDPs, and the bound in closed form.
 
 Runs 1 000 random worlds (5 states, 2 actions, γ = 0.9) × 6 β, policies by exact gradient: `evarl.theory.tabular_study`.
 """
@@ -21,7 +21,7 @@ PAPER = (
 )
 
 MAIN = "best of starts"
-"""The procedure that is judged and drawn: an honest attempt at the optimum that the proposition is about."""
+"""The procedure that is checked and drawn: the closest to the optimum that the proposition is about."""
 CONFIDENCE = 0.95
 MARGIN = 0.05
 """A claim holds only if every step's interval excludes an increase of this share of the overall decrease."""
@@ -29,12 +29,12 @@ NAMES = {"L": "evaluation error L", "J": "expected return J"}
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """One: all trials are one compiled program."""
+    """One job: all trials are one compiled program."""
     return [Job("tabular", "tabular", {"trials": scale.trials}, weight=2.0)]
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """Of the one job, if it is finished."""
+    """Checks, tables and a figure of the one job."""
     (job,) = jobs(scale)
     if not store.finished(job):
         return StudyResults()
@@ -45,12 +45,12 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
 
 
 def checks(result: dict[str, Any]) -> tuple[ClaimCheck, ...]:
-    """The proposition for L and for J, and the printed bound."""
+    """Checks of the proposition for L and for J, and of the bound in closed form."""
     return (*(_monotone(result, quantity) for quantity in NAMES), _bound(result))
 
 
 def tables(result: dict[str, Any]) -> tuple[ReportTable, ...]:
-    """Means by β, paired steps, and how often single trials obey."""
+    """Means by β, paired steps of β, and the share of trials in which the proposition is observed."""
     betas, procedures = result["betas"], result["procedures"]
     main, single = procedures[MAIN], procedures["one start"]
     at_betas = tuple(
@@ -118,11 +118,11 @@ def figures(result: dict[str, Any]) -> tuple[ReportFigure, ...]:
 
 
 def _monotone(result: dict[str, Any], quantity: str) -> ClaimCheck:
-    """Whether the mean never rises from one β to the next.
+    """Check that the mean never rises from one β to the next.
 
-    All steps and the overall decrease get Student's intervals at once (Bonferroni), so that a rise that is not there is
-    called one with probability 5 % at most, however many β there are. The interval of the smallest decrease goes from the
-    lowest lower end to the lowest upper end, which holds wherever all of them hold.
+    All steps and the overall decrease get simultaneous Student's intervals (Bonferroni), so that the family-wise error is at
+    most 5 %. The interval of the smallest decrease goes from the lowest lower end to the lowest upper end, which is valid
+    wherever all intervals are.
     """
     found = result["procedures"][MAIN][quantity]
     means = [*found["step_mean"], found["overall_mean"]]
@@ -154,7 +154,7 @@ def _monotone(result: dict[str, Any], quantity: str) -> ClaimCheck:
 
 
 def _bound(result: dict[str, Any]) -> ClaimCheck:
-    """One counter-example decides against a bound; none would decide for it."""
+    """Check of the bound by a counter-example, which can refute it but not confirm it."""
     found = result["bound"]
     feasible = found["loss"] <= found["epsilon"] ** 2
     return ClaimCheck(
@@ -177,7 +177,7 @@ def _measured(found: dict[str, Any], prefix: str, index: int) -> MeanAndError:
 
 
 def _panel(panel: Any, betas: list[float], found: dict[str, Any], colour: str) -> None:
-    """Means with standard errors over a logarithmic axis, to which β = 0 is joined by a linear piece."""
+    """Means with standard errors over a logarithmic axis with a linear part at β = 0."""
     panel.errorbar(betas, found["mean"], yerr=found["se"], color=colour, marker="o", markersize=4, capsize=3)
     panel.set_xscale("symlog", linthresh=next(beta for beta in betas if beta > 0), linscale=0.5)
     panel.set_xticks(betas, [f"{beta:g}" for beta in betas])

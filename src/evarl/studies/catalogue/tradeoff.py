@@ -21,16 +21,16 @@ PAPER = (
     "20 seeds, 10M steps.)"
 )
 LOST = 0.1
-"""What *close to the baseline* is taken to mean: at most this share of its return is lost. The paper gives no number."""
+"""Maximum share of the return that may be lost for *close to the baseline*; the paper gives no number."""
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """All conditions in all games."""
+    """Training jobs of all conditions of the games."""
     return common.all_jobs(scale.minatar)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
-    """Checks for every game, tables for both kinds of states, and figures."""
+    """Checks for every game, and tables and figures at both kinds of states."""
     worlds = common.results_by_world(store, scale.minatar, ("passive", "colearned", "frozen"))
     betas = (0.0, *scale.minatar.betas)
     return StudyResults(
@@ -89,7 +89,7 @@ def _checks(rows: list[ConditionResults], betas: tuple[float, ...]) -> list[Clai
     return checks
 
 
-def _normalised(worlds: dict[str, list[ConditionResults]]) -> ReportTable:
+def _normalised(worlds: common.ResultsByWorld) -> ReportTable:
     """Returns relative to the baseline beside the evaluator's errors, as in the paper's figure."""
     rows: list[tuple[Cell, ...]] = []
     for world, everything in worlds.items():
