@@ -170,7 +170,7 @@ class TestMistakesOfOthers:
             target_actions(QUICK, chain_log, tabular(np.log(SWITCH)), key)
 
     def test_zero_steps(self, chain_log, key):
-        with pytest.raises(InputError, match=r"fqe\.steps: 0 is not allowed; (want|must be) at least 1"):
+        with pytest.raises(InputError, match=r"fqe\.steps: 0 is not allowed; want at least 1"):
             fit_policy(FQEConfig(steps=0), chain_log, tabular(SWITCH), 0.9, key)
 
 

@@ -26,7 +26,7 @@ class TargetPolicy(NamedTuple):
 
 
 def of_agent(agent: Agent, policy: PolicyState) -> TargetPolicy:
-    """A trained policy as a target policy."""
+    """A trained policy as estimators want it."""
 
     def probabilities(observation: Array) -> Float[Array, "B A"]:
         distribution = agent.distribution(policy, observation)
