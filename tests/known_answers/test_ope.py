@@ -506,7 +506,7 @@ def test_blend_goes_from_the_model_to_the_data():
     corrections = 0.9 ** np.arange(6) * alive * (weight * delta).sum(axis=0) / weight.sum(axis=0)
     np.testing.assert_allclose(np.diff(bad.candidates), corrections, rtol=1e-9)
 
-    shares = np.stack([np.full(40, 1 / 40), np.eye(40)[0] / 2 + np.eye(40)[1] / 2])
+    shares = jnp.asarray(np.stack([np.full(40, 1 / 40), np.eye(40)[0] / 2 + np.eye(40)[1] / 2]))
     again = resampled_magic(bad, steps, shifted, shares)
     assert again[0] == pytest.approx(float(bad.estimate.value), rel=1e-9)
 
@@ -515,7 +515,7 @@ def test_blend_refuses():
     log = chain().all(0, 3)
     zeros, key, steps = np.zeros_like(log.reward), jax.random.PRNGKey(0), Steps(*log.arrays, 0.9)
     with pytest.raises(InputError, match="one trajectory"):
-        magic(key, steps, ModelValues(zeros, zeros), np.eye(8)[0])
+        magic(key, steps, ModelValues(zeros, zeros), jnp.eye(8)[0])
     with pytest.raises(InputError, match="4 is not allowed"):
         magic(key, steps, ModelValues(zeros, zeros), lengths=(4,))
 

@@ -37,12 +37,12 @@ PLAIN = fields()
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"reward": np.ones(3)}, "reward: has shape (3,); want [N, T]"),
-        ({"log_prob": np.zeros((2, 2))}, "log_prob: has shape (2, 2); want (2, 3)"),
-        ({"mask": np.ones((3, 2), bool)}, "mask: has shape (3, 2); want (2, 3)"),
-        ({"observation": np.zeros((2, 4, 2))}, "observation: has shape (2, 4, 2); want (2, 3) in front"),
-        ({"final_observation": np.zeros((2, 3))}, "final_observation: has shape (2, 3); want (2, 2)"),
-        ({"action": np.zeros((2, 3, 1), int)}, "action: integers of shape (2, 3, 1); want (2, 3)"),
+        ({"reward": np.ones(3)}, "reward: has shape (3,); must be [N, T]"),
+        ({"log_prob": np.zeros((2, 2))}, "log_prob: has shape (2, 2); must be (2, 3)"),
+        ({"mask": np.ones((3, 2), bool)}, "mask: has shape (3, 2); must be (2, 3)"),
+        ({"observation": np.zeros((2, 4, 2))}, "observation: has shape (2, 4, 2); must begin with (2, 3)"),
+        ({"final_observation": np.zeros((2, 3))}, "final_observation: has shape (2, 3); must be (2, 2)"),
+        ({"action": np.zeros((2, 3, 1), int)}, "action: integers of shape (2, 3, 1); must be (2, 3)"),
         ({"action": at(PLAIN["action"], (1, 0), -1)}, "action: -1 in trajectory 1, step 0 is negative"),
         ({"reward": at(PLAIN["reward"], (0, 2), np.nan)}, "reward: is not finite in trajectory 0, step 2"),
         (
@@ -55,23 +55,23 @@ PLAIN = fields()
             "final_observation: is not finite in trajectory 1",
         ),
         ({"log_prob": at(PLAIN["log_prob"], (0, 1), 0.5)}, "log_prob: 0.5 in trajectory 0, step 1 is above 0"),
-        ({"mask": at(PLAIN["mask"], (0, 1), False)}, "mask: trajectory 0 has a hole before step 2"),
+        ({"mask": at(PLAIN["mask"], (0, 1), False)}, "mask: trajectory 0 has a gap before step 2"),
         ({"mask": np.zeros((2, 3), bool)}, "mask: trajectory 0 has no first step"),
         (
             {"terminated": at(PLAIN["terminated"], (0, 0), True)},
-            "terminated: trajectory 0 goes on after it ended at step 0",
+            "terminated: trajectory 0 goes on after step 0",
         ),
         (
             {"truncated": at(PLAIN["truncated"], (1, 0), True)},
-            "truncated: trajectory 1 goes on after it ended at step 0",
+            "truncated: trajectory 1 goes on after step 0",
         ),
         (
             {"truncated": at(PLAIN["truncated"], (0, 2), True)},
-            "truncated: trajectory 0 both terminated and ran out of time",
+            "truncated: trajectory 0 is both terminated and truncated at step 2",
         ),
-        ({"mask": np.full((2, 3), 2)}, "mask: holds values other than 0 and 1"),
-        ({"reward": np.full((2, 3), "a")}, "reward: has type <U1; want numbers"),
-        ({"rewards": 1}, "rewards: is not a field of a logged data set"),
+        ({"mask": np.full((2, 3), 2)}, "mask: has values other than 0 and 1"),
+        ({"reward": np.full((2, 3), "a")}, "reward: has type <U1; must be numbers"),
+        ({"rewards": 1}, "rewards: is not a field of logged data"),
         ({"final_observation": None}, "final_observation: is missing"),
     ],
 )
@@ -119,7 +119,7 @@ def test_episodes_of_various_lengths_are_padded():
         assert np.array_equal(field[whole.mask], wanted[whole.mask])
     with pytest.raises(InputError, match="action: is missing in episode 1"):
         LoggedData.from_episodes([episodes[0], {k: v for k, v in episodes[1].items() if k != "action"}])
-    with pytest.raises(InputError, match=r"log_prob: episode 0 has shape \(2,\); want 3 steps"):
+    with pytest.raises(InputError, match=r"log_prob: episode 0 has shape \(2,\); must have 3 steps"):
         LoggedData.from_episodes([episodes[0] | {"log_prob": np.zeros(2)}])
     with pytest.raises(InputError, match="episodes: there are none"):
         LoggedData.from_episodes([])
@@ -172,7 +172,7 @@ def test_minari(minari_data):
     same = from_minari(minari_data, log_prob=lambda observation, action: np.log(np.full(len(action), 0.25)))
     assert np.array_equal(same.log_prob, data.log_prob)
     assert from_minari(minari_data).log_prob is None
-    with pytest.raises(InputError, match="have no 'logp'; they hold log_prob"):
+    with pytest.raises(InputError, match="have no 'logp'; must be one of: log_prob"):
         from_minari(minari_data, log_prob="logp")
     with pytest.raises(InputError, match="minari: cannot load 'walk/other-v0'"):
         from_minari("walk/other-v0")

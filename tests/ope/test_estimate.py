@@ -187,6 +187,25 @@ def test_what_methods_share_is_computed_once():
     assert log.log_ratio(policy) is not log.log_ratio(switching(0.4))
 
 
+def test_magic_where_all_but_the_nearest_trajectories_are_negligible():
+    """The longest trajectory starts so far from the query that a kernel gives it a share of 1e-37."""
+    start = np.array([0.0, 0.01, 1.0])
+    episode = lambda x, steps: {  # noqa: E731
+        "observation": np.full((steps, 1), x),
+        "action": np.arange(steps) % 2,
+        "reward": np.ones(steps),
+        "log_prob": np.full(steps, np.log(0.5)),
+        "final_observation": np.full(1, x),
+        "terminated": True,
+    }
+    data = ope.LoggedData.from_episodes([episode(x, steps) for x, steps in zip(start, (1, 2, 4), strict=True)])
+    width = 3 ** (-1 / 5) * start.std()
+    near = 0.5 * start[2] - 37 * np.log(10) * width**2 / start[2]  # exp(−(d₂² − d₀²) / 2w²) = 1e-37
+    options = {"fqe": dataclasses.replace(SMALL, steps=50, time_feature=False), "rule": "neighbours", "resamples": 10}
+    found = estimate(data, switching(0.3), ("magic",), states=np.array([[near]]), warn_below=0.0, **options)
+    assert np.isfinite(found["magic"].state_values).all()
+
+
 def test_one_trajectory():
     """MAGIC has no covariance to mix by, and there is no standard error."""
     data = chain_log(2)

@@ -166,7 +166,7 @@ class TestMistakesOfOthers:
         assert self.estimate(random_world, key, spoil_target=lambda target: jnp.roll(target, 1, axis=0)) < 0.95
 
     def test_logarithms_of_probabilities(self, chain_log, key):
-        with pytest.raises(InputError, match="want probabilities, not logarithms"):
+        with pytest.raises(InputError, match="must be probabilities, not logarithms"):
             target_actions(QUICK, chain_log, tabular(np.log(SWITCH)), key)
 
     def test_zero_steps(self, chain_log, key):
@@ -335,7 +335,7 @@ class TestRefusals:
             ({"learning_rate": 0.0}, "fqe.learning-rate: 0.0"),
             ({"hidden_sizes": ()}, "fqe.hidden-sizes"),
             ({"hidden_sizes": (8, 0)}, "fqe.hidden-sizes"),
-            ({"convention": "greedy"}, "fqe.convention: 'greedy' is not known"),
+            ({"convention": "greedy"}, "fqe.convention: 'greedy' is not allowed"),
             ({"held_out": 1.0}, "fqe.held-out: 1.0"),
         ],
     )

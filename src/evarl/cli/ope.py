@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ope(OpensRuns):
-    """Estimate the values of a run's final policies from the trajectories its training logged; writes ope.json.
+    """Estimate the values of a run's final policies from the log of its training; writes ope.json.
 
     The run must have been trained with --log-megabytes. No environment is stepped.
     """
@@ -37,7 +37,7 @@ class Ope(OpensRuns):
 
 
 def run(arguments: list[str]) -> None:
-    """Parse the arguments, estimate, keep the results and print them."""
+    """Parse the arguments, estimate, write the results and print them."""
     command = parse(Ope, arguments, "evarl ope", Ope(tyro.MISSING))
     command.settings.validate()
     seeds = parse_seeds(command.seeds)

@@ -1,4 +1,4 @@
-"""Logged data: N trajectories of at most T steps, as masked arrays. No environment is ever needed."""
+"""Logged data: N trajectories of at most T steps, as masked arrays."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from evarl.errors import FileError, InputError
 from evarl.storage.tensors import load_arrays, save_tree
@@ -17,27 +17,27 @@ STEPS = ("observation", "action", "reward", "log_prob", "terminated", "truncated
 
 
 class LoggedData(struct.PyTreeNode):
-    """Trajectories that some policies left behind.
+    """Logged trajectories of behaviour policies.
 
-    A trajectory occupies the first steps of its row; what the mask leaves out is padding and may hold anything finite.
-    The last step of a trajectory says how it ended: *terminated* (nothing follows), *truncated* (a time limit), or neither
-    (the log was cut there). Which of them means that the value ends is for an estimator to decide.
+    A trajectory occupies the first steps of its row; what the mask leaves out is padding and may hold any finite number.
+    The last step of a trajectory tells how it ended: *terminated* (nothing follows), *truncated* (a time limit), or neither
+    (the log was cut there). Which of these end the value depends on the estimator.
     """
 
-    observation: Array
-    """[N, T, ...] what the behaviour policy saw before it acted."""
-    action: Array
+    observation: Shaped[Array, "N T ..."]
+    """Observations before each action."""
+    action: Shaped[Array, "N T ..."]
     """[N, T] integers, or [N, T, ...] in the units in which the log-probability is a density."""
     reward: Float[Array, "N T"]
     log_prob: Float[Array, "N T"] | None
-    """log-probability (density) of *that* action under the behaviour policy *when it was taken*: logs of training mix
-    many behaviour policies. None when nobody wrote it down; then only fitted Q evaluation is possible."""
+    """Log-probability (density) of the logged action under the behaviour policy *when it was taken*: logs of training mix
+    many behaviour policies. None when it was not recorded; then only fitted Q evaluation is possible."""
     terminated: Bool[Array, "N T"]
     truncated: Bool[Array, "N T"]
     mask: Bool[Array, "N T"]
-    """Which steps are there."""
-    final_observation: Array
-    """[N, ...] what was seen after the last step."""
+    """Which steps exist."""
+    final_observation: Shaped[Array, "N ..."]
+    """Observations after the last step."""
 
     @property
     def trajectories(self) -> int:
@@ -56,7 +56,7 @@ class LoggedData(struct.PyTreeNode):
 
     @classmethod
     def from_arrays(cls, **fields: Any) -> "LoggedData":
-        """Check plain arrays and take them over; the fields are those of this class.
+        """Logged data from arrays, which are checked; the fields are those of this class.
 
         Flags default to False, the mask to all steps, and log_prob may be missing.
 
@@ -69,7 +69,7 @@ class LoggedData(struct.PyTreeNode):
         names = (*STEPS, "mask", "final_observation")
         for name in fields:
             if name not in names:
-                raise InputError(f"{name}: is not a field of a logged data set; fields are {', '.join(names)}")
+                raise InputError(f"{name}: is not a field of logged data; must be one of {', '.join(names)}")
         for name in ("observation", "action", "reward", "final_observation"):
             if fields.get(name) is None:
                 raise InputError(f"{name}: is missing")
@@ -83,13 +83,13 @@ class LoggedData(struct.PyTreeNode):
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Mapping[str, Any]]) -> "LoggedData":
-        """Pad and stack trajectories of various lengths.
+        """Logged data from trajectories of various lengths, which are padded and stacked.
 
         Each has observation [L, ...], action [L, ...], reward [L], final_observation [...], and may have log_prob [L] (all
-        of them or none) and terminated and truncated: one flag each, for its end.
+        of them or none) and terminated and truncated: one flag each, for its last step.
         """
         if not episodes:
-            raise InputError("episodes: there are none; want at least one")
+            raise InputError("episodes: there are none; must be at least one")
         lengths = [len(np.asarray(episode.get("reward", ()))) for episode in episodes]
         longest = max(lengths)
 
@@ -101,7 +101,7 @@ class LoggedData(struct.PyTreeNode):
             for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
                 if row.shape[:1] != (length,):
                     raise InputError(
-                        f"{name}: episode {number} has shape {row.shape}; want {length} steps, as its reward"
+                        f"{name}: episode {number} has shape {row.shape}; must have {length} steps, as its reward"
                     )
             table = np.zeros((len(rows), longest, *rows[0].shape[1:]), np.result_type(*rows))
             for i, row in enumerate(rows):
@@ -125,10 +125,10 @@ class LoggedData(struct.PyTreeNode):
 
     @classmethod
     def load(cls, path: str | Path) -> "LoggedData":
-        """Read and check a file written by `save`. Nothing in it is executed."""
+        """Logged data from a file written by `save`, checked. Nothing in it is executed."""
         arrays, about = load_arrays(Path(path))
         if about.get("kind") != "logged data":
-            raise FileError(f"{path}: is of kind {about.get('kind')}; want logged data")
+            raise FileError(f"{path}: is of kind {about.get('kind')}; must be logged data")
         try:
             return cls.from_arrays(**arrays)
         except InputError as error:
@@ -140,82 +140,86 @@ class LoggedData(struct.PyTreeNode):
 
 
 def validated(data: LoggedData) -> LoggedData:
-    """Refuse a data set that cannot be right; the error names the field, the value and where it is."""
+    """The data, if it is consistent; otherwise an error with the field, the value and its place."""
     arrays = _fields(data)
     shape = arrays["reward"].shape
     if len(shape) != 2 or 0 in shape:
-        raise InputError(f"reward: has shape {shape}; want [N, T], trajectories by steps, neither of them 0")
+        raise InputError(f"reward: has shape {shape}; must be [N, T], trajectories by steps, neither of them 0")
     for name in arrays.keys() & {"log_prob", "terminated", "truncated", "mask"}:
         if arrays[name].shape != shape:
-            raise InputError(f"{name}: has shape {arrays[name].shape}; want {shape}, the shape of reward")
+            raise InputError(f"{name}: has shape {arrays[name].shape}; must be {shape}, the shape of reward")
     for name in ("observation", "action"):
         if arrays[name].shape[:2] != shape:
-            raise InputError(f"{name}: has shape {arrays[name].shape}; want {shape} in front, the shape of reward")
-    wanted = (shape[0], *arrays["observation"].shape[2:])
-    if arrays["final_observation"].shape != wanted:
-        raise InputError(f"final_observation: has shape {arrays['final_observation'].shape}; want {wanted}")
+            raise InputError(f"{name}: has shape {arrays[name].shape}; must begin with {shape}, the shape of reward")
+    expected = (shape[0], *arrays["observation"].shape[2:])
+    if arrays["final_observation"].shape != expected:
+        raise InputError(f"final_observation: has shape {arrays['final_observation'].shape}; must be {expected}")
     discrete = np.issubdtype(arrays["action"].dtype, np.integer)
     if discrete and arrays["action"].shape != shape:
-        raise InputError(f"action: integers of shape {arrays['action'].shape}; want {shape}, one for each step")
+        raise InputError(f"action: integers of shape {arrays['action'].shape}; must be {shape}, one for each step")
     mask = arrays["mask"]
     if (row := _first(~mask[:, 0])) is not None:
-        raise InputError(f"mask: trajectory {row[0]} has no first step; want at least one step in each")
+        raise InputError(f"mask: trajectory {row[0]} has no first step; must have at least one step")
     if (row := _first(mask[:, 1:] & ~mask[:, :-1])) is not None:
-        raise InputError(f"mask: trajectory {row[0]} has a hole before step {row[1] + 1}; want steps without gaps")
+        raise InputError(f"mask: trajectory {row[0]} has a gap before step {row[1] + 1}; must have none")
     for name in ("observation", "action", "reward", "log_prob"):
         array = arrays.get(name, mask)
         if np.issubdtype(array.dtype, np.floating):
             # padding must be finite too: 0 · NaN is NaN
             broken = ~np.isfinite(array.reshape(*shape, -1)).all(axis=-1)
             if (row := _first(broken)) is not None:
-                raise InputError(f"{name}: is not finite in trajectory {row[0]}, step {row[1]}")
+                raise InputError(f"{name}: is not finite in trajectory {row[0]}, step {row[1]}; must be finite")
     if not np.isfinite(arrays["final_observation"]).all():
         row = _first(~np.isfinite(arrays["final_observation"].reshape(shape[0], -1)).all(axis=1))
-        raise InputError(f"final_observation: is not finite in trajectory {row[0] if row else 0}")
+        raise InputError(f"final_observation: is not finite in trajectory {row[0] if row else 0}; must be finite")
     if discrete:
         if "log_prob" in arrays and (row := _first(mask & (arrays["log_prob"] > 1e-6))) is not None:
             value = arrays["log_prob"][row]
             raise InputError(
                 f"log_prob: {value:g} in trajectory {row[0]}, step {row[1]} is above 0; "
-                "want logarithms of probabilities, not probabilities"
+                "must be logarithms of probabilities, not probabilities"
             )
         if (row := _first(mask & (arrays["action"] < 0))) is not None:
-            raise InputError(f"action: {arrays['action'][row]} in trajectory {row[0]}, step {row[1]} is negative")
+            raise InputError(
+                f"action: {arrays['action'][row]} in trajectory {row[0]}, step {row[1]} is negative; must be at least 0"
+            )
     last = mask & ~np.concatenate([mask[:, 1:], np.zeros_like(mask[:, :1])], axis=1)
     for name in ("terminated", "truncated"):
         if (row := _first(arrays[name] & mask & ~last)) is not None:
-            raise InputError(f"{name}: trajectory {row[0]} goes on after it ended at step {row[1]}")
+            raise InputError(
+                f"{name}: trajectory {row[0]} goes on after step {row[1]}; must be set at the last step only"
+            )
     if (row := _first(arrays["terminated"] & arrays["truncated"] & mask)) is not None:
         raise InputError(
-            f"truncated: trajectory {row[0]} both terminated and ran out of time at step {row[1]}; want one"
+            f"truncated: trajectory {row[0]} is both terminated and truncated at step {row[1]}; must be one"
         )
     return data
 
 
 def _fields(data: LoggedData) -> dict[str, np.ndarray]:
-    """What is there, by name."""
+    """The fields that are present, by name."""
     fields = {name: getattr(data, name) for name in (*STEPS, "mask", "final_observation")}
     return {name: np.asarray(value) for name, value in fields.items() if value is not None}
 
 
-def _first(broken: np.ndarray) -> tuple[int, ...] | None:
-    """The first place that is True."""
+def _first(broken: Bool[np.ndarray, "..."]) -> tuple[int, ...] | None:
+    """The index of the first entry that is True."""
     found = np.argwhere(broken)
     return None if len(found) == 0 else tuple(int(i) for i in found[0])
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
-    """The types that estimators work with: 32 bits, flags as booleans."""
+    """The array in the type that estimators use: 32 bits, flags as booleans."""
     if array.dtype.kind not in "fiub":
-        raise InputError(f"{name}: has type {array.dtype}; want numbers")
+        raise InputError(f"{name}: has type {array.dtype}; must be numbers")
     if name in ("terminated", "truncated", "mask"):
         if array.dtype != bool and not np.isin(array, (0, 1)).all():
-            raise InputError(f"{name}: holds values other than 0 and 1")
+            raise InputError(f"{name}: has values other than 0 and 1; must be flags")
         return array.astype(bool)
     if name == "action" and array.dtype.kind != "f":
         whole = array.astype(np.int32)
         if (row := _first(whole != array)) is not None:
-            raise InputError(f"action: {array[row]} is too large; want whole numbers of 32 bits")
+            raise InputError(f"action: {array[row]} is too large; must be a whole number of 32 bits")
         return whole
     if name not in ("reward", "log_prob") and array.dtype.kind in "ub":
         return array

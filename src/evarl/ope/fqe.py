@@ -34,7 +34,7 @@ KEPT, LAST = 0.5, 0.02
 """The step size is constant for the share KEPT of the steps and then decays linearly to the share LAST of itself."""
 OPTIMIZER = optax.scale_by_adam()
 
-Layers = tuple[tuple[Float[Array, "in out"], Float[Array, " out"]], ...]
+Layers = tuple[tuple[Float[Array, "_ _"], Float[Array, " _"]], ...]
 """Weights and biases."""
 
 

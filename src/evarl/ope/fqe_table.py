@@ -1,6 +1,4 @@
-"""A log as fitted Q evaluation reads it: one row for each observation, standardised, with the rows that follow one another
-next to one another.
-"""
+"""A log as a table for fitted Q evaluation: one standardised row for each observation, in the order of the steps."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from evarl.agents.networks import flat_features
 from evarl.errors import InputError
@@ -19,27 +17,27 @@ from evarl.ope.policy import TargetPolicy
 from evarl.worlds.world import Key
 
 BOUND = 10.0
-"""Standardised features are clipped here: a flag that is set once in a million rows would be 1000 deviations large."""
+"""Limit of standardised features: a flag that is set once in a million rows would be 1000 deviations large."""
 CHUNK = 16_384
-"""Observations that a policy is asked about at once."""
+"""Observations that a policy is applied to at once."""
 
 
 class Scales(struct.PyTreeNode):
-    """Between raw units and those of the network, in which inputs and values have mean 0 and deviation 1."""
+    """Scales between raw units and those of the network, in which inputs and values have mean 0 and deviation 1."""
 
     observation: tuple[Float[Array, " F"], Float[Array, " F"]]
     """Mean and deviation of each entry of an observation, with t / T as the last one if time is a feature."""
     action: tuple[Float[Array, " D"], Float[Array, " D"]] | None
     """The same of continuous actions."""
     centre: Float[Array, ""]
-    """The one number c that is its own backup on the log: c = mean r + mean discount · c."""
+    """The constant that is its own backup on the log: c = mean r + mean discount · c."""
     spread: Float[Array, ""]
-    """Standard deviation of the logged returns to go, with c in place of what a cut left out."""
+    """Standard deviation of the logged returns to go, with c as the value after a cut."""
     horizon: int | None = struct.field(pytree_node=False)
     """T, if time is a feature."""
 
     def features(self, observation: Array, time: Int[Array, " B"] | None = None) -> Float[Array, "B F"]:
-        """Standardise a batch [B, ...] of raw observations, seen at these steps (0 when not given)."""
+        """Standardised features of raw observations [B, ...] at these steps (0 when not given)."""
         flat = flat_features(jnp.asarray(observation), observation.ndim - 1)
         if self.horizon is not None:
             steps = jnp.zeros(len(flat)) if time is None else jnp.asarray(time).astype(jnp.float32)
@@ -47,32 +45,32 @@ class Scales(struct.PyTreeNode):
         return _standardised(flat, self.observation)
 
     def actions(self, action: Array) -> Float[Array, "*B D"]:
-        """Standardise continuous actions."""
+        """Standardised continuous actions."""
         assert self.action is not None
         return _standardised(jnp.asarray(action), self.action)
 
 
 class Table(struct.PyTreeNode):
-    """The log, row by row: each trajectory's steps and then its final observation, so that row + 1 is what follows."""
+    """The log as rows: the steps of each trajectory and then its final observation, so that row + 1 is the next state."""
 
     features: Float[Array, "R F"]
     action: Array
-    """[R] integers or [R, D] standardised; anything at final observations."""
+    """[R] integers or [R, D] standardised; meaningless at final observations."""
     reward: Float[Array, " R"]
-    """(r + (discount − 1) · centre) / spread: what is left of r in the backup of standardised values."""
+    """(r + (discount − 1) · centre) / spread, the reward in the backup of standardised values."""
     discount: Float[Array, " R"]
     """γ, or 0 where the value ends."""
     training: Int[Array, " K"]
-    """Rows of the transitions to learn from."""
+    """Rows of the training transitions."""
     held_out: Int[Array, " H"]
-    """Rows of the transitions kept apart, all those of some trajectories."""
+    """Rows of the held-out transitions, all those of some trajectories."""
     starts: Int[Array, " N"]
     """First rows of the trajectories."""
     scales: Scales
 
 
-def rows(data: LoggedData) -> tuple[np.ndarray, np.ndarray]:
-    """Trajectory and step of each row of a table; a trajectory of L steps has rows 0 … L, the last its final observation.
+def rows(data: LoggedData) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
+    """Trajectory and step of each row of a table; a trajectory of L steps has L + 1 rows, the last its final observation.
 
     >>> step = np.zeros((2, 2))
     >>> rows(LoggedData.from_arrays(observation=step, action=step, reward=step, log_prob=step,
@@ -85,8 +83,8 @@ def rows(data: LoggedData) -> tuple[np.ndarray, np.ndarray]:
     return trajectory, np.arange(len(trajectory)) - first[trajectory]
 
 
-def row_observations(data: LoggedData) -> np.ndarray:
-    """[R, ...] the raw observations of a table's rows."""
+def row_observations(data: LoggedData) -> Shaped[np.ndarray, "R ..."]:
+    """The raw observations of a table's rows."""
     trajectory, step = rows(data)
     final = step == np.asarray(data.mask).sum(axis=1)[trajectory]
     seen = np.asarray(data.observation)[trajectory, np.where(final, 0, step)]
@@ -95,13 +93,13 @@ def row_observations(data: LoggedData) -> np.ndarray:
 
 
 def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> Table:
-    """Lay out a log, standardise it and draw the trajectories that are held out.
+    """The table of a log, with some trajectories held out at random.
 
     The value ends at terminated steps; under greedy-huber also at truncated ones; with time as a feature, at step T.
     """
     config.validate()
     if not 0 <= discount <= 1:
-        raise InputError(f"discount: {discount} is not allowed; want 0 to 1")
+        raise InputError(f"discount: {discount} is not allowed; must be from 0 to 1")
     trajectory, step = rows(data)
     moves = step < np.asarray(data.mask).sum(axis=1)[trajectory]
     at = (trajectory, np.where(moves, step, 0))
@@ -113,7 +111,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
     discounts = np.where(ends, 0.0, discount)
     if discounts[moves].mean() == 1:
         raise InputError(
-            "discount: 1 is not allowed where no step ends the value; want less, terminated steps or fqe.time-feature"
+            "discount: 1 is not allowed where no step ends the value; must be below 1, or set fqe.time-feature"
         )
     rewards = np.where(moves, np.asarray(data.reward, np.float64)[at], 0.0)
     centre = rewards[moves].mean() / (1 - discounts[moves].mean())
@@ -149,18 +147,18 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
 
 
 def target_actions(config: FQEConfig, data: LoggedData, policy: TargetPolicy, key: Key) -> Float[Array, "R ..."]:
-    """What the policy does at every row of the log, final observations included: all that fitting needs of it.
+    """The policy's actions at every row of the log, final observations included, which are all that fitting needs of it.
 
-    Discrete actions: probabilities [R, A]; under greedy-huber, 1 for the likeliest. Continuous ones: draws [R, S, D]; under
-    greedy-huber the mode alone, [R, 1, D].
+    Discrete actions: probabilities [R, A]; under greedy-huber, 1 for the most probable. Continuous actions: draws [R, S, D];
+    under greedy-huber the mode alone, [R, 1, D].
     """
     return actions_at(config, data, policy, row_observations(data), key)
 
 
 def actions_at(
-    config: FQEConfig, data: LoggedData, policy: TargetPolicy, observation: np.ndarray, key: Key
+    config: FQEConfig, data: LoggedData, policy: TargetPolicy, observation: Shaped[np.ndarray, "B ..."], key: Key
 ) -> Float[Array, "B ..."]:
-    """What the policy does at a batch of observations, in the form of `target_actions`."""
+    """The policy's actions at a batch of observations, in the form of `target_actions`."""
 
     def ask(function: Callable[[Array], Array]) -> np.ndarray:
         return in_blocks(lambda at: function(jnp.asarray(observation[at])), len(observation))
@@ -168,13 +166,15 @@ def actions_at(
     greedy = config.convention == "greedy-huber"
     if data.discrete:
         if policy.probabilities is None:
-            raise InputError("policy.probabilities: are missing; the logged actions are discrete")
+            raise InputError("policy.probabilities: are missing; must be given for discrete actions")
         weights = ask(jax.jit(policy.probabilities))
         count = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
         if weights.ndim != 2 or weights.shape[1] < count:
-            raise InputError(f"policy.probabilities: have shape {weights.shape}; want [B, A], A at least {count}")
+            raise InputError(f"policy.probabilities: have shape {weights.shape}; must be [B, A], A at least {count}")
         if not ((weights >= 0).all() and np.allclose(weights.sum(axis=1), 1.0, atol=1e-3)):
-            raise InputError("policy.probabilities: are below 0 or do not sum to 1; want probabilities, not logarithms")
+            raise InputError(
+                "policy.probabilities: are below 0 or do not sum to 1; must be probabilities, not logarithms"
+            )
         if greedy:
             return jax.nn.one_hot(weights.argmax(axis=1), weights.shape[1], dtype=jnp.float32)
         return _single(weights)
@@ -184,7 +184,7 @@ def actions_at(
 
 
 def in_blocks(function: Callable[[slice], Array], count: int) -> np.ndarray:
-    """Apply a function to a slice at a time, since observations may be large and are widened on the way."""
+    """The results of a function of slices, concatenated; in blocks, since observations may be large."""
     return np.concatenate([np.asarray(function(slice(i, min(i + CHUNK, count)))) for i in range(0, count, CHUNK)])
 
 
@@ -197,15 +197,20 @@ def _single(array: np.ndarray | float) -> Float[Array, "..."]:
     return jnp.asarray(array, jnp.float32)
 
 
-def _moments(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of columns; entries that never change are left at their size."""
+def _moments(raw: Float[np.ndarray, "R F"]) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, " F"]]:
+    """Mean and deviation of columns; the deviation of constant columns is set to 1."""
     mean = raw.mean(axis=0, dtype=np.float64)
     blocks = (raw[i : i + CHUNK] for i in range(0, len(raw), CHUNK))
     deviation = np.sqrt(sum(((block - mean) ** 2).sum(axis=0) for block in blocks) / len(raw))
     return mean, np.where(deviation > 1e-6 * np.abs(raw).max(axis=0), deviation, 1.0)
 
 
-def _spread(rewards: np.ndarray, discounts: np.ndarray, moves: np.ndarray, step: np.ndarray) -> float:
+def _spread(
+    rewards: Float[np.ndarray, " R"],
+    discounts: Float[np.ndarray, " R"],
+    moves: Bool[np.ndarray, " R"],
+    step: Int[np.ndarray, " R"],
+) -> float:
     """Deviation of the returns to go Gₜ = rₜ + discountₜ Gₜ₊₁ (G = c at final observations), never close to 0."""
     going = np.array(rewards)
     by_step = np.argsort(np.where(moves, step, -1), kind="stable")
@@ -216,11 +221,13 @@ def _spread(rewards: np.ndarray, discounts: np.ndarray, moves: np.ndarray, step:
     return spread if spread > 0 else 1.0
 
 
-def _held_out(config: FQEConfig, trajectories: int, key: Key) -> np.ndarray:
-    """[N] which trajectories are kept apart."""
+def _held_out(config: FQEConfig, trajectories: int, key: Key) -> Bool[np.ndarray, " N"]:
+    """Which trajectories are held out."""
     count = max(1, round(config.held_out * trajectories)) if config.held_out else 0
     if count >= trajectories:
-        raise InputError(f"fqe.held-out: {config.held_out} of {trajectories} trajectories leaves none to learn from")
+        raise InputError(
+            f"fqe.held-out: {config.held_out} of {trajectories} trajectories leaves none for training; must be less"
+        )
     apart = np.zeros(trajectories, bool)
     apart[np.asarray(jax.random.permutation(key, trajectories))[:count]] = True
     return apart

@@ -5,6 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -19,6 +20,9 @@ from evarl.ope.model import Model
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.results import Estimate
 from evarl.ope.settings import Settings
+
+NEGLIGIBLE = 1e-12
+"""Shares below this part of the largest are 0 for MAGIC: where only these are left, its derivatives overflow 32 bits."""
 
 
 class Weighted(NamedTuple):
@@ -87,6 +91,7 @@ def magic(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     overall = corrected.magic(key, *arguments, log.uniform)
 
     def with_share(share: Float[Array, " N"]) -> WeightedEstimate:
+        share = jnp.where(share > NEGLIGIBLE * share.max(), share, 0.0)
         if int((share > 0).sum()) == 1:  # there is no covariance to mix by
             return wdr.with_share(share)
         return corrected.magic(key, *arguments, share).estimate

@@ -1,4 +1,4 @@
-"""How well estimates order and measure several policies, against their true values. NumPy and SciPy only."""
+"""Errors and rank metrics of estimates for several policies, against their true values. NumPy and SciPy only."""
 
 from dataclasses import dataclass
 from math import comb
@@ -13,7 +13,7 @@ from evarl.stats.inputs import pair
 
 @dataclass(frozen=True)
 class PolicyMetrics:
-    """The estimates of one estimator for several policies, against the truth."""
+    """Metrics of one estimator's estimates for several policies, against their true values."""
 
     policies: int
     k: int
@@ -94,11 +94,11 @@ def kendall(estimated: ArrayLike, true: ArrayLike) -> float | None:
 
 
 def regret_at_k(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> float:
-    """What is lost by trying only the k policies with the highest estimates: (max V − max V of those) / (max V − min V).
+    """Normalised regret of the k policies with the highest estimates: (max V − max V of those) / (max V − min V).
 
-    Between 0 and 1 for returns of any sign, and 0 where all true values are equal. Where equal estimates leave open which
-    policies are the k, it is the expectation over breaking ties at random: of t tied policies with values v₁ ≤ … ≤ vₜ,
-    of which r are taken, vᵢ is the best with probability C(i − 1, r − 1) / C(t, r).
+    From 0 to 1 for returns of any sign, and 0 where all true values are equal. With tied estimates it is the expectation over
+    breaking ties at random: of t tied policies with values v₁ ≤ … ≤ vₜ, of which r are taken, vᵢ is the best with
+    probability C(i − 1, r − 1) / C(t, r).
 
     >>> regret_at_k([0.3, 0.2, 0.1], [-5.0, -1.0, -3.0])
     1.0
@@ -109,7 +109,7 @@ def regret_at_k(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> float:
     """
     estimates, values = _checked(estimated, true)
     if not 1 <= k <= len(values):
-        raise InputError(f"k: {k} is not allowed; want 1 to {len(values)}, the number of policies")
+        raise InputError(f"k: {k} is not allowed; must be from 1 to {len(values)}, the number of policies")
     best, worst = values.max(), values.min()
     if best == worst:
         return 0.0
@@ -124,8 +124,8 @@ def regret_at_k(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> float:
 def mean_maximum_rank_violation(estimated: ArrayLike, true: ArrayLike) -> float:
     """MMRV: mean over i of max over j of |Vᵢ − Vⱼ| · 1[(V̂ᵢ < V̂ⱼ) ≠ (Vᵢ < Vⱼ)], in units of the value; 0 is best.
 
-    From SIMPLER (Li et al., 2024), as written in the paper. Its code compares with >, which is the same unless estimates
-    are tied: a tie is held here against the worse policy of the two, there against the better.
+    From SIMPLER (Li et al., 2024), as in the paper. Their code compares with >, which differs for tied estimates only: a tie
+    is counted here against the worse policy of the two, there against the better.
 
     >>> mean_maximum_rank_violation([1.0, 3.0, 2.0], [0.0, 1.0, 5.0])
     2.6666666666666665

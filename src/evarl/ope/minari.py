@@ -1,4 +1,4 @@
-"""Logged data from Minari data sets (https://minari.farama.org), an extra: `pip install 'evarl[minari]'`."""
+"""Logged data from Minari data sets (https://minari.farama.org); requires the extra `evarl[minari]`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +12,9 @@ BehaviourLogProb = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def from_minari(dataset: Any, log_prob: BehaviourLogProb | str | None = None) -> LoggedData:
-    """Take over a Minari data set, given as an object or by the id of one on this machine.
+    """Logged data from a Minari data set, given as an object or by the id of one on this machine.
 
-    Minari does not record the probabilities with which actions were taken. `log_prob` is a function that gives them,
+    Minari does not record the probabilities of actions. `log_prob` is a function that computes their logarithms,
     (observations [L, ...], actions [L, ...]) → [L], or the name of an entry of `infos` that holds them; without it only
     fitted Q evaluation is possible.
     """
@@ -28,7 +28,7 @@ def _episode(episode: Any, log_prob: BehaviourLogProb | str | None) -> dict[str,
     for name, value in (("observation", observation), ("action", action)):
         if not isinstance(value, np.ndarray):
             raise InputError(
-                f"{name}: episode {episode.id} has a {type(value).__name__}; want arrays, flatten them first"
+                f"{name}: episode {episode.id} has a {type(value).__name__}; must be an array, so flatten it first"
             )
     terminated, truncated = bool(episode.terminations[-1]), bool(episode.truncations[-1])
     fields = {
@@ -44,7 +44,7 @@ def _episode(episode: Any, log_prob: BehaviourLogProb | str | None) -> dict[str,
     elif log_prob is not None:
         if log_prob not in (episode.infos or {}):
             known = ", ".join(episode.infos or {}) or "nothing"
-            raise InputError(f"log_prob: infos of episode {episode.id} have no '{log_prob}'; they hold {known}")
+            raise InputError(f"log_prob: infos of episode {episode.id} have no '{log_prob}'; must be one of: {known}")
         fields["log_prob"] = np.asarray(episode.infos[log_prob])[: len(episode.rewards)]
     return fields
 
@@ -57,4 +57,6 @@ def _load(name: str) -> Any:
     try:
         return minari.load_dataset(name)
     except (FileNotFoundError, ValueError) as error:
-        raise InputError(f"minari: cannot load '{name}' ({error}); `minari list local` shows what is here") from error
+        raise InputError(
+            f"minari: cannot load '{name}' ({error}); must be one that `minari list local` shows"
+        ) from error

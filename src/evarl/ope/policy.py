@@ -1,4 +1,4 @@
-"""The policy that is asked about, reduced to what estimators need."""
+"""The policy to evaluate, as the functions that estimators need."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ from evarl.worlds.world import Key
 
 
 class TargetPolicy(NamedTuple):
-    """Functions of a batch [B, ...] of observations."""
+    """A policy as functions of a batch [B, ...] of observations."""
 
     log_prob: Callable[[Array, Array], Float[Array, " B"]]
-    """Observations and logged actions → log-probabilities (densities) of those very actions."""
+    """Observations and logged actions → log-probabilities (densities) of these actions."""
     probabilities: Callable[[Array], Float[Array, "B A"]] | None
     """All action probabilities; None when actions are continuous."""
     sample: Callable[[Key, Array], Array]
     """A key and observations → one action for each."""
     mode: Callable[[Array], Array]
-    """The likeliest action for each observation."""
+    """The most probable action for each observation."""
 
 
 def of_agent(agent: Agent, policy: Any) -> TargetPolicy:
