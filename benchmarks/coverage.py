@@ -1,4 +1,4 @@
-"""`make coverage`: how often each claim of `evarl.bounds` is true, and by how much it falls short of the truth, by simulation.
+"""`make coverage`: simulated coverage of the bounds in `evarl.bounds`, and their gaps to the truth.
 
 Start states s are uniform in [0, 1], V(s) is known, and returns lie in the range [0, 1]:
 
@@ -23,28 +23,28 @@ from evarl.report.markdown import fill_page
 PAGE = Path(__file__).parents[1] / "docs" / "certification.md"
 SIZES = (20, 50, 200)
 MORE = 1000
-"""For C1 also this many rollouts: where an evaluator begins to pay."""
+"""A further number of rollouts for mean-return, at which an evaluator begins to help."""
 ALPHA = 0.05
 FRESH = 32
 """Fresh start states for each rollout."""
 EPSILON = 0.05
 VALUE_ERROR = 0.01
-"""Of the lower bounds that stand for J_p in C5."""
+"""Level of the lower bounds that are used for J_p in new-policy."""
 TESTED = 200_000
-"""Episodes that stand for the truth where no formula is at hand."""
+"""Number of episodes that approximate the truth where there is no formula."""
 
 Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Population:
-    """Episodes from start states."""
+    """A distribution of start states and returns."""
 
     name: str
     mean: float
     value: Function
     sample: Callable[[np.random.Generator, np.ndarray], np.ndarray]
-    """Returns from start states."""
+    """Samples returns from start states."""
 
     def rough(self, s: np.ndarray) -> np.ndarray:
         """An evaluator that errs by up to .15."""
@@ -76,7 +76,7 @@ POPULATIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """How often a claim held in independent repetitions, and its gaps to the truth."""
+    """Whether a claim held in each of independent repetitions, and its gaps to the truth."""
 
     covered: np.ndarray
     gaps: np.ndarray
@@ -92,7 +92,7 @@ class Found:
         return float(np.sqrt(self.coverage * (1 - self.coverage) / len(self.covered)))
 
     def cell(self) -> str:
-        """For a table."""
+        """A cell of the table."""
         return f"{100 * self.coverage:.1f} ± {100 * self.error:.1f}, {np.mean(self.gaps):.3f}"
 
 
@@ -115,7 +115,7 @@ def _mixture(evaluator: Function, rng: np.random.Generator, s: np.ndarray, g: np
 def mean_bounds(
     population: Population, n: int, repetitions: int, methods: Sequence[str] = tuple(METHODS)
 ) -> list[Found]:
-    """C1: J ≥ ℓ by each method, on the same returns."""
+    """mean-return: J ≥ ℓ by each method, on the same returns."""
     rng = np.random.default_rng([1, n])
     lower = np.empty((len(methods), repetitions))
     for i in range(repetitions):
@@ -126,7 +126,7 @@ def mean_bounds(
 
 
 def sequential_decisions(population: Population, n: int, repetitions: int) -> list[Found]:
-    """Of threshold = J: that no test up to n rollouts certifies "J > threshold", and that none rejects "J ≥ threshold"."""
+    """With threshold = J: no test up to n rollouts certifies "J > threshold", and none rejects "J ≥ threshold"."""
     rng = np.random.default_rng([2, n])
     peaks = np.empty((2, repetitions))
     for i in range(repetitions):
@@ -137,7 +137,7 @@ def sequential_decisions(population: Population, n: int, repetitions: int) -> li
 
 
 def candidates(population: Population, n: int, repetitions: int) -> Found:
-    """Five claims about five policies, the last three of them false: that none of these is certified."""
+    """Five claims about five policies, of which the last three are false: none of these is certified."""
     rng = np.random.default_rng([3, n])
     thresholds = population.mean + np.array([-0.15, -0.1, 1e-9, 0.02, 0.04])
     covered = np.empty(repetitions, bool)
@@ -158,7 +158,7 @@ def _truth(population: Population) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def episodes(population: Population, n: int, repetitions: int, alpha: float, delta: float) -> Found:
-    """C2: a new episode returns L(s) or more with probability 1 − α; the gap is J − E L(s)."""
+    """single-episode: a new episode returns L(s) or more with probability 1 − α; the gap is J − E L(s)."""
     rng = np.random.default_rng([4, n])
     predictions, _, residuals = _truth(population)
     margins = np.empty(repetitions)
@@ -170,7 +170,7 @@ def episodes(population: Population, n: int, repetitions: int, alpha: float, del
 
 
 def risks(population: Population, n: int, repetitions: int) -> Found:
-    """C3, and more than it promises: E[(L(s) − G)₊] ≤ ε; the gap is λ."""
+    """evaluator-overstatement, in the stronger form E[(L(s) − G)₊] ≤ ε; the gap is λ."""
     rng = np.random.default_rng([5, n])
     predictions, returns, _ = _truth(population)
     margins = np.empty(repetitions)
@@ -178,14 +178,14 @@ def risks(population: Population, n: int, repetitions: int) -> Found:
         s = rng.random(n)
         found = bounds.risk_control(population.sample(rng, s), population.rough(s), 0, 1, EPSILON, ALPHA)
         margins[i] = found.margin
-    # λ come from a grid; each is looked up once.
+    # λ are from a grid; the loss of each is computed once.
     unique, which = np.unique(margins, return_inverse=True)
     true = np.array([np.maximum(predictions - margin - returns, 0).mean() for margin in unique])
     return Found(true[which] <= EPSILON, margins)
 
 
 def errors(population: Population, n: int, repetitions: int) -> Found:
-    """C4: RMSE ≤ u; the gap is u − RMSE."""
+    """evaluator-error: RMSE ≤ u; the gap is u − RMSE."""
     rng = np.random.default_rng([6, n])
     s = (np.arange(TESTED) + 0.5) / TESTED
     true = np.sqrt(np.mean((population.value(s) - population.rough(s)) ** 2))
@@ -199,7 +199,7 @@ def errors(population: Population, n: int, repetitions: int) -> Found:
 
 @cache
 def _policies(population: Population, lower: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """True values, predictions, and what is known of the values, of policies to draw from.
+    """True values, predictions, and known values or lower bounds, of a pool of policies.
 
     A policy is a start state of the population, and J_p − Ĵ_p the noise of a return from there.
     """
@@ -214,7 +214,7 @@ def _policies(population: Population, lower: bool) -> tuple[np.ndarray, np.ndarr
 
 
 def new_policies(population: Population, m: int, repetitions: int, lower: bool) -> Found:
-    """C5: J_new ≥ Ĵ(Ξ_new) + q from m policies whose J is known, or bounded from 20 returns; the gap is J_new less that."""
+    """new-policy: J_new ≥ Ĵ(Ξ_new) + q from m policies whose J is known, or bounded from 20 returns; the gap is J_new − bound."""
     cost = VALUE_ERROR if lower else 0.0
     bounds.conformal_index(m, ALPHA, cost)  # refuse before anything is drawn
     values, predictions, known = _policies(population, lower)
@@ -228,21 +228,21 @@ def new_policies(population: Population, m: int, repetitions: int, lower: bool) 
 
 
 CLAIMS: dict[str, tuple[float, Callable[[Population, int, int], Found]]] = {
-    "C1, sequential: not certified wrongly": (ALPHA, lambda p, n, r: sequential_decisions(p, n, r)[0]),
-    "C1, sequential: not rejected wrongly": (ALPHA, lambda p, n, r: sequential_decisions(p, n, r)[1]),
-    "C1, five candidates: none certified wrongly": (ALPHA, candidates),
-    "C2, α = δ = .05": (0.05, lambda p, n, r: episodes(p, n, r, 0.05, 0.05)),
-    "C2, α = δ = .2": (0.2, lambda p, n, r: episodes(p, n, r, 0.2, 0.2)),
-    "C3, ε = .05": (ALPHA, risks),
-    "C4": (ALPHA, errors),
-    "C5, J known": (ALPHA, lambda p, n, r: new_policies(p, n, r, False)),
-    "C5, J bounded": (ALPHA, lambda p, n, r: new_policies(p, n, r, True)),
+    "mean-return, sequential: not certified wrongly": (ALPHA, lambda p, n, r: sequential_decisions(p, n, r)[0]),
+    "mean-return, sequential: not rejected wrongly": (ALPHA, lambda p, n, r: sequential_decisions(p, n, r)[1]),
+    "mean-return, five candidates: none certified wrongly": (ALPHA, candidates),
+    "single-episode, α = δ = .05": (0.05, lambda p, n, r: episodes(p, n, r, 0.05, 0.05)),
+    "single-episode, α = δ = .2": (0.2, lambda p, n, r: episodes(p, n, r, 0.2, 0.2)),
+    "evaluator-overstatement, ε = .05": (ALPHA, risks),
+    "evaluator-error": (ALPHA, errors),
+    "new-policy, J known": (ALPHA, lambda p, n, r: new_policies(p, n, r, False)),
+    "new-policy, J bounded": (ALPHA, lambda p, n, r: new_policies(p, n, r, True)),
 }
-"""Claims beside the plain C1, with the probability of error that each allows itself."""
+"""Claims other than plain lower bounds on J, with their levels."""
 
 
 def tables(repetitions: int, say: Callable[[str], None] = lambda line: None) -> str:
-    """Markdown."""
+    """The tables in Markdown."""
     lines = ["| returns | n | " + " | ".join(METHODS) + " |", "| --- " * (len(METHODS) + 2) + "|"]
     for population in POPULATIONS:
         for n in (*SIZES, MORE):
@@ -272,7 +272,7 @@ def main(repetitions: int = 2000, page: Path = PAGE) -> None:
 
     Args:
         repetitions: of each claim, for each kind of returns and each n.
-        page: where the tables go.
+        page: file that the tables are written to.
     """
     count = f"{repetitions} repetitions.\n\n"
     fill_page(

@@ -1,7 +1,7 @@
-"""How much tighter the bets of `evarl.bounds` are than plain ones, and how often the bounds hold: a table of `make coverage`.
+"""Gaps of the bounds of `evarl.bounds` relative to those by plain bets, and their coverage: a table of `make coverage`.
 
-Plain bets are those of Waudby-Smith & Ramdas with c = ½: λ_i = min(√(2 ln(1/α)/(n v_{i−1})), ½/m), with i ln(1 + i) for n where
-it is left open. All bounds are of the same returns.
+Plain bets are those of Waudby-Smith & Ramdas with c = ½: λ_i = min(√(2 ln(1/α)/(n v_{i−1})), ½/m), with i ln(1 + i) for n
+if it is unknown. All bounds are of the same returns.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from evarl import bounds
 SIZES = (20, 50, 200, 1000)
 LEVELS = (0.05, 0.01)
 BOUNDED = 50
-"""Repetitions of which bounds are computed; of the others it is only asked whether J was rejected, which is quicker."""
+"""Number of repetitions of which bounds are computed; for the others only the rejection of J is computed, which is faster."""
 
 Sample = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
@@ -27,8 +27,8 @@ def _crashes(share: float) -> Sample:
     return lambda rng, shape: (rng.random(shape) >= share) * rng.uniform(0.75, 0.9, shape)
 
 
-def _coins(chance: float) -> Sample:
-    return lambda rng, shape: (rng.random(shape) < chance).astype(float)
+def _coins(probability: float) -> Sample:
+    return lambda rng, shape: (rng.random(shape) < probability).astype(float)
 
 
 RETURNS: dict[str, tuple[float, Sample]] = {
@@ -48,7 +48,7 @@ RETURNS: dict[str, tuple[float, Sample]] = {
 
 
 def plain_bounds(returns: np.ndarray, alpha: float, sequential: bool) -> np.ndarray:
-    """ℓ [repetitions] by plain bets.
+    """Lower bounds [repetitions] by plain bets.
 
     >>> plain_bounds(np.full((1, 50), 0.9), 0.05, False).round(4)
     array([0.8011])
@@ -80,7 +80,7 @@ def coverage(returns: np.ndarray, mean: float, alpha: float, sequential: bool) -
 
 
 def table(repetitions: int, say: Callable[[str], None] = lambda line: None) -> str:
-    """Markdown."""
+    """The table in Markdown."""
     kinds = [(alpha, sequential) for alpha in LEVELS for sequential in (False, True)]
     names = [f"α = {alpha:g}, n {'open' if sequential else 'fixed'}" for alpha, sequential in kinds]
     names += [f"α = {alpha:g}, two values" for alpha in LEVELS]

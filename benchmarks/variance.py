@@ -1,7 +1,7 @@
-"""`make variance`: how much the evaluator and the critic of a run take off the variance of Monte Carlo, in navigation.
+"""`make variance`: variance reduction of Monte Carlo by the evaluator and the critic of a run, in navigation.
 
-Navigation has no dice and few positions that can be reached, so the mean and the variance of G and of G_cv are also known
-exactly, by dynamic programming over positions and clocks; that is what the estimates are held against.
+Navigation is deterministic and has few reachable positions, so that the mean and the variance of G and of G_cv are also computed
+exactly, by dynamic programming over positions and time, and compared with the estimates.
 """
 
 import json
@@ -31,9 +31,9 @@ FIGURES = ROOT / "results" / "benchmarks" / "variance.json"
 
 
 def moments(world: Tabular, policy: np.ndarray, value: np.ndarray | None) -> tuple[float, float]:
-    """Mean and variance of G, or with V̂ of G_cv: backwards in time, those of what is still to come.
+    """Mean and variance of G, or with V̂ of G_cv, by backward induction.
 
-    Without dice, and with one start state, what G_cv counts of a step is E_π Q̂(s, ·) − γ V̂(s').
+    In a deterministic world with one start state the contribution of a step to G_cv is E_π Q̂(s, ·) − γ V̂(s').
     """
     assert world.terminal is not None
     onward = world.transitions * ~world.terminal  # [S, A, S]

@@ -33,7 +33,11 @@ def test_lower_bounds_of_the_mean(population, n):
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_other_claims(claim, n, population):
     level, simulate = CLAIMS[claim]
-    if (claim, n) in {("C2, α = δ = .05", 20), ("C2, α = δ = .05", 50), ("C5, J bounded", 20)}:
+    if (claim, n) in {
+        ("single-episode, α = δ = .05", 20),
+        ("single-episode, α = δ = .05", 50),
+        ("new-policy, J bounded", 20),
+    }:
         with pytest.raises(InputError, match="must be at least"):
             simulate(population, n, REPETITIONS)
     else:

@@ -2,13 +2,15 @@
 
 import dataclasses
 from html import unescape
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from evarl.certificates.certificate import Attempt, Certificate, Place
-from evarl.certificates.claims import conclude
+from evarl.certificates.claims import CLAIMS, conclude
 from evarl.certificates.hashes import Code
+from evarl.certificates.names import DESCRIPTIONS, ClaimName
 from evarl.certificates.page import page
 from evarl.certificates.protocol import Calibration, Protocol
 from tests.studies.browser import complaints, installed, requests, started, width
@@ -98,3 +100,24 @@ def test_outcomes_are_those_expected():
         "evaluator-error": "not certified",
         "new-policy": "bounded",
     }
+
+
+def test_text_is_escaped():
+    hostile = "<script>alert(1)</script>"
+    issued = certificate("mean-return")
+    protocol = dataclasses.replace(issued.protocol, world=hostile, nonce=hostile, files={hostile: hostile})
+    conclusion = dataclasses.replace(issued.conclusion, statement=hostile, numbers={hostile: 1.0})
+    machine = {hostile: hostile, "list": [hostile], "table": {"inner": hostile}}
+    source = page(dataclasses.replace(issued, protocol=protocol, conclusion=conclusion, machine=machine), hostile)
+    assert hostile not in source
+    assert source.count("&lt;script&gt;alert(1)") >= 8
+
+
+def test_every_claim_is_in_the_registry_and_described():
+    assert (
+        set(CLAIMS)
+        == set(DESCRIPTIONS)
+        == set(get_args(ClaimName))
+        == {protocol.claim for protocol, _ in CASES.values()}
+    )
+    assert all(name == claim.name and claim.description for name, claim in CLAIMS.items())

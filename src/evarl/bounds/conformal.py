@@ -40,7 +40,7 @@ class ConformalBound:
     policies: int
     alpha: float
 
-    def at(self, prediction: ArrayLike) -> Float[np.ndarray, "..."]:
+    def at(self, prediction: ArrayLike) -> Float[np.ndarray, "..."] | float:
         """The bounds for new policies with these predictions; each holds with probability 1 − α, not all at once."""
         return np.asarray(prediction, np.float64) + self.margin
 

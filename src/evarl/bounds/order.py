@@ -33,7 +33,7 @@ class OrderBound:
     alpha: float
     delta: float
 
-    def at(self, predictions: ArrayLike) -> Float[np.ndarray, "..."]:
+    def at(self, predictions: ArrayLike) -> Float[np.ndarray, "..."] | float:
         """L at states with these predictions."""
         return np.asarray(predictions, np.float64) + self.margin
 

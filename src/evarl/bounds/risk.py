@@ -47,7 +47,7 @@ class RiskControl:
     value_low: float
     value_high: float
 
-    def at(self, predictions: ArrayLike) -> Float[np.ndarray, "..."]:
+    def at(self, predictions: ArrayLike) -> Float[np.ndarray, "..."] | float:
         """L at states with these predictions."""
         if self.margin is None:
             raise InputError(

@@ -67,7 +67,7 @@ def sequential_test(
     ('out of budget', 7, 0.8363, 1.0669)
     """
     inputs.check_range(low, high)
-    lanes = Lanes(np.array([low]), np.array([high]), np.ones(1))
+    lanes = Lanes(np.array([low], np.float64), np.array([high], np.float64), np.ones(1))
     rows = (inputs.within("returns", [value], low, high) for value in returns)
     return decide(rows, lanes, betting.check_mean(threshold, low, high), alpha, alpha_reject, budget, cap)
 

@@ -91,7 +91,7 @@ SINGLE_EPISODE = Claim(
     evidence.returns_and_predictions,
     conclusions.single_episode,
     explanations.single_episode,
-    explanations.single_episode_picture,
+    explanations.residuals_picture,
     frozenset({"delta"}),
     _plan_single_episode,
 )
@@ -100,7 +100,7 @@ EVALUATOR_OVERSTATEMENT = Claim(
     evidence.returns_and_predictions,
     conclusions.evaluator_overstatement,
     explanations.evaluator_overstatement,
-    explanations.evaluator_overstatement_picture,
+    partial(explanations.residuals_picture, sign=-1),
     frozenset({"epsilon", "range"}),
     requires={"epsilon": "the overstatement that is allowed on average"},
     larger_is_stronger=False,

@@ -80,14 +80,11 @@ def returns_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -> P
     return Picture(values, "discounted return of an episode", caption, lines, protocol.range)
 
 
-def single_episode_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -> Picture:
-    """Residuals of the predictions, and the margin."""
-    return _residuals(seen, conclusion.bound)
-
-
-def evaluator_overstatement_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -> Picture:
-    """Residuals of the predictions, and the margin."""
-    return _residuals(seen, None if conclusion.bound is None else -conclusion.bound)
+def residuals_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen, sign: int = 1) -> Picture:
+    """Residuals of the predictions, and the margin; `sign` is −1 for a margin that is subtracted."""
+    caption = "Episodes: the return minus the evaluator's prediction."
+    lines = {} if conclusion.bound is None else {"margin": sign * conclusion.bound}
+    return Picture(seen["returns"] - seen["values"], "return − prediction V̂(s)", caption, lines)
 
 
 def evaluator_error_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -> Picture:
@@ -105,12 +102,6 @@ def new_policy_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -
     caption = "Calibration policies: the lower bound on J minus the evaluator's prediction."
     lines = {"margin": conclusion.numbers["margin"]}
     return Picture(seen["bounds"] - seen["predictions"], "lower bound on J − prediction", caption, lines)
-
-
-def _residuals(seen: Seen, margin: float | None) -> Picture:
-    caption = "Episodes: the return minus the evaluator's prediction."
-    lines = {} if margin is None else {"margin": margin}
-    return Picture(seen["returns"] - seen["values"], "return − prediction V̂(s)", caption, lines)
 
 
 def _least(seen: Seen) -> str:

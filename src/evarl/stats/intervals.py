@@ -173,4 +173,4 @@ def _shared(
 
 def _mean(x: Float[np.ndarray, " n"], p: Float[np.ndarray, " n"] | None) -> tuple[float, float]:
     """The mean, and the number of equal shares that would be as good."""
-    return (float(x.mean()), len(x)) if p is None else (float(p @ x), float(1.0 / np.sum(p**2)))
+    return (float(x.mean()), float(len(x))) if p is None else (float(p @ x), float(1.0 / np.sum(p**2)))
