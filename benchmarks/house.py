@@ -20,6 +20,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -311,8 +312,7 @@ def folder_visits(calls: Sequence[tuple[str, str]]) -> int:
 
 def entries(calls: Sequence[tuple[str, str]], most: int = 8) -> dict[str, int]:
     """The functions whose calls most often begin a visit to a folder, and how often each does."""
-    pairs = zip(calls, calls[1:], strict=False)
-    begun = Counter(f"{b[0]}:{b[1]}" for a, b in pairs if a[0].split(os.sep)[0] != b[0].split(os.sep)[0])
+    begun = Counter(f"{b[0]}:{b[1]}" for a, b in pairwise(calls) if a[0].split(os.sep)[0] != b[0].split(os.sep)[0])
     return dict(begun.most_common(most))
 
 
