@@ -65,11 +65,12 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Module:
-    """One module: its dotted name, its path relative to the source tree, and its syntax tree."""
+    """One module: its dotted name, its path relative to the source tree, its syntax tree and that of its stub file."""
 
     name: str
     path: str
     tree: ast.Module
+    stub: ast.Module | None = None
 
     @property
     def folder(self) -> str:
@@ -96,17 +97,20 @@ def modules(source: Path = SOURCE) -> dict[str, Module]:
         relative = path.relative_to(source)
         parts = relative.with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = Module(name, str(relative), ast.parse(path.read_text()))
+        stub = path.with_suffix(".pyi")
+        types = ast.parse(stub.read_text()) if stub.exists() else None
+        found[name] = Module(name, str(relative), ast.parse(path.read_text()), types)
     return found
 
 
 def imports(found: dict[str, Module]) -> list[Import]:
-    """Imports between the modules: those inside functions, under TYPE_CHECKING and by `import_module("…")` included."""
+    """Imports between the modules: those in functions, under TYPE_CHECKING, in stubs and by `import_module("…")` included."""
     return [
-        Import(module, name, node.lineno)
+        Import(module, name, getattr(node, "lineno", 0))
         for module in found.values()
-        for node in ast.walk(module.tree)
-        for name in sorted(set(_imported(node, module, found)))
+        for tree in filter(None, (module.tree, module.stub))
+        for node in ast.walk(tree)
+        for name in sorted(set(_imported(node, module, found)) - {module.name})
     ]
 
 
@@ -257,10 +261,12 @@ def _last_name(node: ast.AST) -> str:
 
 
 def lines(source: Path) -> dict[str, int]:
-    """Lines of all files, and of these the ones that are neither blank nor comments (docstrings count)."""
+    """Lines of all files, stubs included, and of these the ones that are neither blank nor comments (docstrings count)."""
     skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
     total = code = 0
-    for path in (source / "evarl").rglob("*.py"):
+    for path in (source / "evarl").rglob("*.py*"):
+        if path.suffix not in (".py", ".pyi"):
+            continue
         total += len(path.read_text().splitlines())
         with path.open("rb") as file:
             tokens = [token for token in tokenize.tokenize(file.readline) if token.type not in skipped]

@@ -11,12 +11,35 @@ from pathlib import Path
 import pytest
 
 import evarl
+from evarl.agents.configuration import ALGORITHMS
+from evarl.assessment.configuration import BEHAVIOURS
 from evarl.cli.parsing import parse
 from evarl.cli.train import Train
+from evarl.evaluators.configuration import NETWORKS
 from evarl.learning.presets import PRESETS
+from evarl.ope import registry as ope
+from evarl.worlds import registry as worlds
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_registered():
+    """What a document registers is forgotten, so that no other test sees it."""
+    tables = [
+        ALGORITHMS._entries,
+        NETWORKS._entries,
+        BEHAVIOURS._entries,
+        worlds._registered,
+        ope._ESTIMATORS,
+        ope.LABELS,
+    ]
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
 
 
 def blocks(language: str) -> list:
