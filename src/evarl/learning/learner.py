@@ -89,7 +89,8 @@ class Learner:
             worlds, gathered = self.gather(state, state.worlds, index)
             state = state.replace(worlds=worlds)
         trajectory, rollout, key, next_key = gathered
-        clock, metrics = episode_statistics(state.clock, trajectory.reward, trajectory.done, self.config.discount)
+        done = trajectory.terminated | trajectory.truncated
+        clock, metrics = episode_statistics(state.clock, trajectory.reward, done, self.config.discount)
         evaluation, weights = state.evaluation, None
         if self.evaluability is not None and evaluation is not None and rollout is not None:
             fixed, fit_key = self.evaluability, jax.random.fold_in(key, 2)
@@ -109,8 +110,8 @@ class Learner:
     def gather(self, state: LearnerState, worlds: Any, index: int | Int[Array, ""]) -> tuple[Any, Experience]:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
         next_key, collect_key, key = jax.random.split(state.key, 3)
-        policy, (noise, act) = state.agent.policy, self._exploration
-        worlds, trajectory = self.simulator.collect(self.batch, Partial(act, policy), worlds, collect_key, index, noise)
+        policy, batch, (noise, act) = state.agent.policy, self.batch, self._exploration
+        worlds, trajectory = self.simulator.collect(batch, Partial(act, policy), worlds, collect_key, index, noise)
         rollout = None
         if self.assessment is not None:
             act, replicates = Partial(self.agent.act, policy), self.config.assessment.replicates

@@ -91,7 +91,7 @@ def weigh(
     `ramp` scales the variance penalty, as β is scaled by the caller.
     """
     trajectory, rollout = evidence.trajectory, evidence.rollout
-    start = trajectory.start_label >= 0
+    start, done = trajectory.start_label >= 0, trajectory.terminated | trajectory.truncated
     predicted = evidence.predicted
     if predicted is None:
         predicted = predict(evidence.observed.behaviour, EVERY)
@@ -99,13 +99,13 @@ def weigh(
     error, valid = _errors(objective, evidence, predicted, others, paired)
     limit = objective.max_shift / (2.0 * jnp.maximum(beta, 1e-12))
     shift = jnp.where(valid, jnp.clip(error, -limit, limit), 0.0)
-    average, share = _averages(objective, trajectory, shift)
+    average, share = _averages(objective, start, done, shift)
 
     bonus, pathwise = jnp.zeros_like(shift), None
     if objective.gradient == "score":
         weight, u = jnp.ones_like(shift), jax.tree.map(lambda x: jnp.zeros_like(x[0]), evidence.observed.to_go)
         squared = error**2
-        bonus -= beta * hold(centred(squared, start), start, trajectory.done)
+        bonus -= beta * hold(centred(squared, start), start, done)
         surprise = masked_mean(squared, start) - evidence.loss_baseline
         advantage = -share * beta * surprise * jnp.ones_like(rollout.reward)
     else:
@@ -120,7 +120,7 @@ def weigh(
     if objective.beta_variance > 0:
         spread = jnp.where(start & paired, (evidence.returns - others) ** 2, 0.0)
         centre = centred_by_start(spread, trajectory.start_label, start & paired, objective.rollouts_per_start)
-        bonus -= objective.beta_variance * ramp * hold(centre, start, trajectory.done)
+        bonus -= objective.beta_variance * ramp * hold(centre, start, done)
     weights = _gradient_weights(weight, bonus, rollout, scale * advantage, pathwise)
     return jax.lax.stop_gradient(weights), _metrics(weight, scale, u)
 
@@ -141,14 +141,13 @@ def _errors(
 
 
 def _averages(
-    objective: Objective, trajectory: Trajectory, shift: Float[Array, "T N"]
+    objective: Objective, start: Bool[Array, "T N"], done: Bool[Array, "T N"], shift: Float[Array, "T N"]
 ) -> tuple[Float[Array, "T N"], Float[Array, ""]]:
     """The errors that weigh each deployment step, and the share of the assessment in a mean over the batch."""
     if objective.queries == "visited":
-        average, count = discounted_average(shift, trajectory.done, objective.discount)
+        average, count = discounted_average(shift, done, objective.discount)
         return average, jnp.mean(1.0 / count)
-    start = trajectory.start_label >= 0
-    return hold(shift, start, trajectory.done), jnp.mean(start.astype(shift.dtype))
+    return hold(shift, start, done), jnp.mean(start.astype(shift.dtype))
 
 
 def behaviour_weights(

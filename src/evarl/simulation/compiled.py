@@ -100,7 +100,9 @@ class CompiledSimulator:
         """
         acted = act(noise, observation)
         taken = world_action(mapping.action_space or self.world.action_space, acted[0])
-        return acted, jax.vmap(self.world.step)(keys, states, jax.vmap(mapping.action)(taken))
+        if mapping.action is not unchanged:
+            taken = jax.vmap(mapping.action)(taken)
+        return acted, jax.vmap(self.world.step)(keys, states, taken)
 
     def begin(self, batch: Batch, key: Key, seed: int = 0, index: int = 0) -> WorldStates:
         """Reset N environments; each group of `rollouts_per_start` neighbours begins at one start state."""
@@ -131,17 +133,18 @@ class CompiledSimulator:
         ) -> tuple[_Collecting, tuple[tuple[Array, ...], tuple[Array, ...]]]:
             states, final, truncations, resets = carry
             acted, step = self.step(act, *drawn, states.state, states.observation)
+            done = step.terminated | step.truncated
             onward = WorldStates(step.state, step.observation, jnp.full_like(resets, -1))
             final = record_final(final, truncations, step.truncated, step.observation)
 
             def begin_anew(onward: WorldStates) -> WorldStates:
                 fresh = jax.vmap(self.world.reset)(jax.vmap(jax.random.fold_in)(group_keys, resets))
-                return jax.vmap(select)(step.done, WorldStates(*fresh, resets + 1), onward)
+                return jax.vmap(select)(done, WorldStates(*fresh, resets + 1), onward)
 
             # start states are drawn only when some episode ended: in many worlds that costs as much as a step
-            following = jax.lax.cond(step.done.any(), begin_anew, lambda onward: onward, onward)
+            following = jax.lax.cond(done.any(), begin_anew, lambda onward: onward, onward)
             kept = (states.observation, *acted[:2], step.reward, step.terminated, step.truncated, states.label)
-            counted = truncations + step.truncated.astype(jnp.int32), resets + step.done.astype(jnp.int32)
+            counted = truncations + step.truncated.astype(jnp.int32), resets + done.astype(jnp.int32)
             return _Collecting(following, final, *counted), (kept, acted[2:])
 
         shape = final_slots(batch.steps, self.world.horizon), *states.observation.shape
@@ -227,7 +230,7 @@ class CompiledSimulator:
             shown = self.observations(state.physics, mapping)
             (action, log_prob), step = self.step(act, act_key, step_keys, state, shown, mapping)
             reward = jnp.where(alive, step.reward, 0.0)
-            return (step.state, alive & ~step.done), (shown, action, log_prob, reward, alive)
+            return (step.state, alive & ~(step.terminated | step.truncated)), (shown, action, log_prob, reward, alive)
 
         alive = jnp.ones(count * replicates, bool)
         _, steps = jax.lax.scan(one_step, (state, alive), jax.random.split(key, horizon))
