@@ -1,5 +1,6 @@
 """A kind of behaviour Ξ of one's own, in one file and by public names: training, assessment, evaluation, files and controls."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ class ReturnsStepsAndProbabilities:
         return {"return": rewards_to_go, "steps": steps}
 
     def pathwise(self, rollout, policy):
-        return jnp.exp(policy(rollout.observation[0, :, 0]).logits)
+        return jax.nn.softmax(policy(rollout.observation[0, :, 0]).logits)
 
 
 evarl.register_behaviour("returns-steps-probabilities", ReturnsStepsAndProbabilities)

@@ -222,18 +222,19 @@ class CompiledSimulator:
         """Roll the policy out for `horizon` steps from each start state, `replicates` times. To be traced."""
         count = jax.tree.leaves(start_states)[0].shape[0]
         starts = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), replicates, axis=0), start_states)
-        state, _ = jax.vmap(self.world.begin)(starts)
+        state, observation = jax.vmap(self.world.begin)(starts)
+        mapped = (lambda x: x) if mapping.observation is unchanged else jax.vmap(mapping.observation)
+        Carry = tuple[WorldState, Array, Bool[Array, " M"]]
 
-        def one_step(carry: tuple[WorldState, Array], key: Key) -> tuple[tuple[WorldState, Array], tuple[Array, ...]]:
-            state, alive = carry
+        def one_step(carry: Carry, key: Key) -> tuple[Carry, tuple[Array, ...]]:
+            state, shown, alive = carry
             act_key, step_keys = _split(key, count * replicates)
-            shown = self.observations(state.physics, mapping)
             (action, log_prob), step = self.step(act, act_key, step_keys, state, shown, mapping)
-            reward = jnp.where(alive, step.reward, 0.0)
-            return (step.state, alive & ~(step.terminated | step.truncated)), (shown, action, log_prob, reward, alive)
+            reward, done = jnp.where(alive, step.reward, 0.0), step.terminated | step.truncated
+            return (step.state, mapped(step.observation), alive & ~done), (shown, action, log_prob, reward, alive)
 
-        alive = jnp.ones(count * replicates, bool)
-        _, steps = jax.lax.scan(one_step, (state, alive), jax.random.split(key, horizon))
+        carry = state, mapped(observation), jnp.ones(count * replicates, bool)
+        _, steps = jax.lax.scan(one_step, carry, jax.random.split(key, horizon))
         return AssessmentRollout(*(x.reshape(horizon, count, replicates, *x.shape[2:]) for x in steps))
 
 
