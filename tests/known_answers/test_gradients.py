@@ -163,11 +163,22 @@ class Combinations:
         return self.chance * jnp.exp(deployed + shown)
 
     def expectation(
-        self, gradient, evaluator, *, critic=None, baseline=None, loss_baseline=0.0, whole=False, **settings
+        self,
+        gradient,
+        evaluator,
+        *,
+        critic=None,
+        baseline=None,
+        loss_baseline=0.0,
+        whole=False,
+        kind=Returns(),  # noqa: B008
+        policy=None,
+        **settings,
     ):
         """T times the expected gradient of A2C's surrogate, its deployment and its assessment part.
 
-        `whole` makes the advantage of every step G − V(s_0) instead of the return-to-go minus V_t(s_t).
+        `whole` makes the advantage of every step G − V(s_0) instead of the return-to-go minus V_t(s_t). With a policy, a
+        third part is T times the expected cotangent of the pathwise part of the behaviour.
         """
         theta, beta = jnp.asarray(THETA), settings.pop("beta", BETA)
         objective = Objective(**({"gradient": gradient, "rollouts_per_start": self.shared} | DEFAULTS | settings))
@@ -181,7 +192,8 @@ class Combinations:
             "beta": np.float64(beta),
         }
         batch = self.states, self.actions, self.shown_states, self.shown_actions
-        weighted, shown = jax.tree.map(jnp.asarray, all_weights(objective, evaluator, whole, fixed, batch))
+        options = evaluator, whole, kind, policy
+        weighted, shown, slopes = jax.tree.map(jnp.asarray, all_weights(objective, options, fixed, batch))
         probability, T = self.probability(theta), self.deployment.horizon
         np.testing.assert_allclose(probability.sum(), 1.0, rtol=1e-10)  # up to 5e5 terms, in any order
 
@@ -193,12 +205,17 @@ class Combinations:
             terms = shown * log_policy(theta, self.shown_states, self.shown_actions)
             return jnp.sum(probability * terms.sum((1, 2, 3)))
 
-        return T * jax.grad(deployed)(theta), T * jax.grad(assessed)(theta)
+        parts = T * jax.grad(deployed)(theta), T * jax.grad(assessed)(theta)
+        return parts if policy is None else (*parts, T * jnp.einsum("c,cka->ka", probability, slopes))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def all_weights(objective, evaluator, whole, fixed, batch):
-    """What multiplies log π in each combination: of the deployment steps [C, T, N] and the assessment's [C, h, k, R]."""
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def all_weights(objective, options, fixed, batch):
+    """What multiplies log π in each combination: of the deployment steps [C, T, N] and the assessment's [C, h, k, R].
+
+    Also the cotangents of the pathwise part, if there is one.
+    """
+    evaluator, whole, kind, policy = options
 
     def multipliers(one):
         states, actions, shown_states, shown_actions = one
@@ -220,21 +237,22 @@ def all_weights(objective, evaluator, whole, fixed, batch):
         reward = fixed["rewards"][1][shown_states, shown_actions]
         alive = jnp.ones_like(reward, bool)
         rollout = AssessmentRollout(shown_states, shown_actions, jnp.zeros_like(reward), reward, alive)
-        critic, observed = fixed["critic"][time, states], observe(Returns(), rollout, None, 1.0)
+        critic, observed = fixed["critic"][time, states], observe(kind, rollout, policy, 1.0)
         evidence = Evidence(trajectory, returns, critic, rollout, observed, fixed["baseline"], fixed["loss_baseline"])
         weights, _ = weigh(objective, evidence, at_states(evaluator, states), fixed["beta"])
         advantage = returns - value
         if whole:
             advantage = jnp.broadcast_to(advantage[:1], advantage.shape)
         weighted = weights.weight * advantage + weights.bonus  # as in a2c.py, with unit 1
-        return weighted, weights.advantage.reshape(shown_states.shape)
+        slopes = jnp.zeros(()) if weights.pathwise is None else weights.pathwise.cotangent
+        return weighted, weights.advantage.reshape(shown_states.shape), slopes
 
     return jax.lax.map(multipliers, batch, batch_size=16384)
 
 
 def at_states(evaluator, states):
-    """`predict` of an evaluator that is given returns."""
-    return lambda behaviour, thinning: evaluator(behaviour.rolled_out)[thinning.of(states)]
+    """`predict` of an evaluator that is given returns, and the pathwise part if there is one."""
+    return lambda behaviour, thinning: evaluator(*jax.tree.leaves(behaviour))[thinning.of(states)]
 
 
 def exact_baseline(world):
@@ -492,7 +510,48 @@ def test_the_variance_penalty_alone():
     assert np.abs(assessed).max() == 0.0
 
 
-# --- (7) The pieces, by hand and against loops
+# --- (7) a behaviour with a part that is a function of the policy itself
+
+
+class ReturnsAndProbabilities(Returns):
+    """Also the probabilities of the actions at the start states, [k, A]."""
+
+    def pathwise(self, rollout, policy):
+        return policy(rollout.observation[0, :, 0])
+
+
+@dataclass(frozen=True)
+class Informed:
+    """V̂(s | G, P) = a(s) + b(s)·G + Σ p(s) P + q(s) P¹₀ G²: linear in what was rolled out, so that its mean is exact."""
+
+    p = np.random.default_rng(5).normal(size=(S, K, A))
+    q = np.array([0.7, -0.4])
+
+    def __call__(self, returns, probabilities):
+        linear = LINEAR(returns) + jnp.einsum("ska,ka->s", self.p, probabilities)
+        return linear + self.q * probabilities[0, 0] * returns[1]
+
+
+@pytest.mark.parametrize("case", [(2, 1, 2), (2, 2, 2), (2, 1, 3)])
+def test_the_pathwise_part_completes_the_gradient(case):
+    """∇(J − βL), L = E_s[(V(s) − V̂(s | E[G], P))²]: score-function weights for G, one cotangent for P."""
+    world, evaluator = combinations(*case), Informed()
+    policy = lambda states, theta=THETA: jax.nn.softmax(theta)[states]  # noqa: E731
+
+    def target(theta):
+        value = world.deployment.values(theta)[0]
+        at = policy(jnp.asarray(SCENARIOS), theta)
+        error = value - evaluator(shown_mean(world.assessment, theta), at)
+        return jnp.dot(MU, value) - BETA * jnp.dot(MU, error**2)
+
+    deployed, assessed, slopes = world.expectation("paired", evaluator, kind=ReturnsAndProbabilities(), policy=policy)
+    through = lambda theta: jnp.sum(slopes * policy(jnp.asarray(SCENARIOS), theta))  # noqa: E731
+    pathwise = jax.grad(through)(jnp.asarray(THETA))
+    assert np.abs(pathwise).max() > 1e-2, "it is a good part of the gradient"
+    same(deployed + assessed + pathwise, jax.grad(target)(jnp.asarray(THETA)))
+
+
+# --- (8) The pieces, by hand and against loops
 
 
 def array(*rows):
@@ -606,7 +665,7 @@ def test_pieces_against_loops(seed, sizes, discount):
             np.testing.assert_allclose(middle[t, n], wanted, atol=1e-12)
 
 
-# --- (8) visited states as queries, and the limits of the weights
+# --- (9) visited states as queries, and the limits of the weights
 
 
 def visited_evidence(seed, replicates=1, discount=1.0):

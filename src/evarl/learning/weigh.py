@@ -177,14 +177,18 @@ def behaviour_weights(
     rest = jax.tree.map(lambda x: (x.sum(axis=1, keepdims=True) - x) / (replicates - 1), returns)
     predicted = predict(whole)
 
-    def one(rolled_out: Any) -> Any:
-        behaviour = whole.replace(rolled_out=rolled_out)
-        return pull_back(behaviour, error + predicted - predict(behaviour)).rolled_out
+    def slope_at(rolled_out: Any, error_at: Any) -> Behaviour:
+        """The cotangent where V̂ has the slope of one behaviour and d is the error of another."""
+        error_there = error + predicted - predict(whole.replace(rolled_out=error_at))
+        return pull_back(whole.replace(rolled_out=rolled_out), error_there)
 
-    u = jax.tree.map(lambda x: 2.0 * beta * x, jax.vmap(one, in_axes=1, out_axes=1)(rest))
+    others = jax.vmap(lambda rest: slope_at(rest, rest).rolled_out, in_axes=1, out_axes=1)(rest)
+    u = jax.tree.map(lambda x: 2.0 * beta * x, others)
     if whole.pathwise is None:
         return u, None
-    return u, jax.tree.map(lambda x: 2.0 * beta * x, pull_back(whole, error).pathwise)
+    # no score multiplies this part, so that d and the slope only have to be independent of each other
+    pathwise = jax.vmap(lambda rest, own: slope_at(rest, own).pathwise, in_axes=1)(rest, returns)
+    return u, jax.tree.map(lambda x: 2.0 * beta * x.mean(axis=0), pathwise)
 
 
 def _assessment_advantages(share: Float[Array, ""], u: Any, evidence: Evidence) -> Float[Array, "h k R"]:
