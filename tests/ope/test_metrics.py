@@ -161,14 +161,8 @@ def test_errors_by_hand():
             lambda: mean_absolute_error(1.0, 2.0),
             "estimated: has shape (); want [policies], one number for each of them",
         ),
-        (
-            lambda: regret_at_k([1.0, 2.0], [1.0, 2.0], k=3),
-            "k: 3 is not allowed; must be from 1 to 2, the number of policies",
-        ),
-        (
-            lambda: regret_at_k([1.0, 2.0], [1.0, 2.0], k=0),
-            "k: 0 is not allowed; must be from 1 to 2, the number of policies",
-        ),
+        (lambda: regret_at_k([1.0, 2.0], [1.0, 2.0], k=3), "k: 3 is not allowed; must be from 1 to 2, the number of policies"),
+        (lambda: regret_at_k([1.0, 2.0], [1.0, 2.0], k=0), "k: 0 is not allowed; must be from 1 to 2, the number of policies"),
     ],
 )
 def test_what_cannot_be_right_is_refused_in_one_line(call, message):
