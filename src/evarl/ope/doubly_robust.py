@@ -46,6 +46,10 @@ MOST_LENGTHS = 25
 """Default number of mixed estimates, at most: their covariance is estimated as well."""
 
 
+class NoMixtureError(InputError):
+    """MAGIC has no covariance to mix by: one trajectory has all of the share, or numbers overflow."""
+
+
 class ModelValues(NamedTuple):
     """Q and V of a model at every logged step."""
 
@@ -131,13 +135,15 @@ def magic(
     steps, model = jax.tree.map(jnp.asarray, (steps, model))
     share = uniform_share(steps) if share is None else jnp.asarray(share)
     if not float(1.0 / total(share, share)) > 1.0:
-        raise InputError("share: all of it belongs to one trajectory; a covariance requires at least 2")
+        raise NoMixtureError("share: all of it belongs to one trajectory; a covariance requires at least 2")
     chosen = _lengths(steps.mask.shape[1], lengths)
     wdr = doubly_robust(steps, model, share, self_normalised=True)
     shares = resampled_shares(key, share, resamples)
     terms = _correction_terms(steps, model, share[None])
     contribution, again = _mixed(terms, _first(steps, model), share, shares, steps.discount, chosen)
     parts, spread = np.asarray(contribution, np.float64), np.asarray(share, np.float64)
+    if not np.isfinite(parts).all():  # derivatives overflow where only negligible shares are left
+        raise NoMixtureError("share: is too small for 32 bits at some steps; a covariance requires larger shares")
     candidates = spread @ parts
     deviation = spread[:, None] * (parts - candidates)
     count = 1.0 / np.sum(spread**2)

@@ -5,7 +5,6 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -20,9 +19,6 @@ from evarl.ope.model import Model
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.results import Estimate
 from evarl.ope.settings import Settings
-
-NEGLIGIBLE = 1e-12
-"""Shares below this part of the largest are 0 for MAGIC: where only these are left, its derivatives overflow 32 bits."""
 
 
 class Weighted(NamedTuple):
@@ -82,19 +78,20 @@ def doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_norma
 
 
 def magic(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
-    """MAGIC with fitted Q evaluation as the model; WDR where a share belongs to one trajectory alone."""
+    """MAGIC with fitted Q evaluation as the model; WDR where there is no covariance to mix by."""
     wdr = _doubly_robust(log, policy, settings, self_normalised=True)
-    if log.data.trajectories == 1:
-        return _estimate(log, settings, wdr)
     assert wdr.model is not None
     key, arguments = bootstrap_key(settings), (log.steps(policy, settings.clip), wdr.model.values)
-    overall = corrected.magic(key, *arguments, log.uniform)
+    try:
+        overall = corrected.magic(key, *arguments, log.uniform)
+    except corrected.NoMixtureError:
+        return _estimate(log, settings, wdr)
 
     def with_share(share: Float[Array, " N"]) -> WeightedEstimate:
-        share = jnp.where(share > NEGLIGIBLE * share.max(), share, 0.0)
-        if int((share > 0).sum()) == 1:  # there is no covariance to mix by
+        try:
+            return corrected.magic(key, *arguments, share).estimate
+        except corrected.NoMixtureError:
             return wdr.with_share(share)
-        return corrected.magic(key, *arguments, share).estimate
 
     notes: tuple[str, ...] = ()
     if (part := overall.weights[0]) > 0.5:
