@@ -36,9 +36,9 @@ def test_the_log_holds_whole_trajectories_with_their_probabilities(episodic, tmp
         data = run.logged_data(seed)
         rows, batches = [], []
         state = jax.jit(learner.init)(jax.random.PRNGKey(seed))
-        collect, update = jax.jit(learner.collect), jax.jit(learner.update)
+        gather, update = jax.jit(learner.gather), jax.jit(learner.update)
         for index in range(episodic.updates):
-            batch = collect(state)[2]
+            batch = gather(state, state.worlds, np.int32(index))[1].trajectory
             # probabilities are those of the policy that acted, not of the final one
             log_prob = learner.agent.distribution(state.agent.policy, batch.observation).log_prob(batch.action)
             assert np.allclose(log_prob, batch.log_prob, atol=1e-5)

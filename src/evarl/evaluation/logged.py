@@ -68,5 +68,7 @@ def logged_record(found: LoggedSeed) -> dict[str, Any]:
     plain = {}
     for method, one in found.estimates.items():
         plain[method] = dataclasses.asdict(one)
+        for interval in plain[method]["intervals"].values():
+            del interval["estimate"]  # it is the value
         plain[method]["state_values"] = None if one.state_values is None else one.state_values.tolist()
     return {"seed": found.seed, "trajectories": found.trajectories, "steps": found.steps, "estimates": plain}

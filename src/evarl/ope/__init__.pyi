@@ -2,7 +2,6 @@ from .configuration import LogSettings as LogSettings
 from .dataset import LoggedData as LoggedData
 from .estimation import estimate as estimate
 from .fqe_configuration import FQEConfig as FQEConfig
-from .intervals import Interval as Interval
 from .log import Log as Log
 from .metrics import PolicyMetrics as PolicyMetrics
 from .metrics import policy_metrics as policy_metrics

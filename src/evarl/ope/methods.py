@@ -13,12 +13,18 @@ from evarl.ope import doubly_robust as corrected
 from evarl.ope import importance
 from evarl.ope.fqe_configuration import Convention
 from evarl.ope.importance import WeightedEstimate
-from evarl.ope.intervals import Interval, bernstein, hoeffding, percentile, student_t
 from evarl.ope.log import Log, bootstrap_key
 from evarl.ope.model import Model
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.results import Estimate
 from evarl.ope.settings import Settings
+from evarl.stats.intervals import (
+    Interval,
+    bernstein_interval,
+    hoeffding_interval,
+    percentile_interval,
+    t_interval,
+)
 
 
 class Weighted(NamedTuple):
@@ -44,7 +50,8 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
         again = model.refitted(refits, np.random.default_rng(numbers))
         error = float(again.std(ddof=1))
         # the spread of the refits is the standard error itself, not that of their mean
-        intervals["t"] = student_t(value + (again - again.mean()) * refits**0.5, confidence=settings.confidence)
+        around = value + (again - again.mean()) * refits**0.5
+        intervals["t"] = t_interval(around, settings.confidence, np.full(refits, 1.0 / refits))
     return Estimate(
         value=value,
         state_values=None if log.states is None else model.at(np.asarray(log.states), log.times),
@@ -134,13 +141,17 @@ def _intervals(
     """Intervals by name, and why some are missing."""
     if not np.isfinite(contribution).all():
         return {}, ("some weights overflow 32 bits, so there is no interval; use a self-normalised method",)
-    found = {"bootstrap": percentile(resampled, settings.confidence)}
+    confidence, shares = settings.confidence, np.full(len(contribution), 1.0 / len(contribution))
+    found = {"bootstrap": percentile_interval(float(shares @ contribution), resampled, confidence)}
     if len(contribution) > 1:
-        found["t"] = student_t(contribution, settings.confidence)
+        found["t"] = t_interval(contribution, confidence, shares)
     if settings.range is None or not bounded:
         return found, ()
     try:
-        bounds = [bound(contribution, *settings.range, settings.confidence) for bound in (bernstein, hoeffding)]
+        bounds = [
+            bound(contribution, *settings.range, confidence, shares)
+            for bound in (bernstein_interval, hoeffding_interval)
+        ]
     except InputError as error:
         return found, (f"no Hoeffding or Bernstein interval, since the range does not hold: {error}",)
     return found | {bound.method: bound for bound in bounds}, ()

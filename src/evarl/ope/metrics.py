@@ -5,9 +5,9 @@ from math import comb
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import kendalltau, rankdata
 
 from evarl.errors import InputError
+from evarl.stats import ranks
 from evarl.stats.inputs import pair
 
 
@@ -65,32 +65,21 @@ def root_mean_squared_error(estimated: ArrayLike, true: ArrayLike) -> float:
 
 
 def spearman(estimated: ArrayLike, true: ArrayLike) -> float | None:
-    """Spearman's ρ, the correlation of ranks, equal values sharing the mean of theirs.
-
-    None for fewer than 3 policies and where one side is constant, up to what float32 leaves of a constant.
+    """Spearman's ρ of estimates and true values; None where `stats.spearman` is undefined.
 
     >>> spearman([1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 9.0, 8.0])
     0.8
     """
-    estimates, values = _checked(estimated, true)
-    if not _ordered(estimates, values):
-        return None
-    return round(float(np.corrcoef(rankdata(estimates), rankdata(values))[0, 1]), 12)
+    return ranks.spearman(*_checked(estimated, true))
 
 
 def kendall(estimated: ArrayLike, true: ArrayLike) -> float | None:
-    """Kendall's τ-b: (C − D) / √((C + D + E)(C + D + T)).
-
-    C pairs are in the same order on both sides, D in opposite order, E are tied only in the estimates and T only in the
-    truth. None where `spearman` is.
+    """Kendall's τ-b of estimates and true values; None where `stats.kendall` is undefined.
 
     >>> kendall([1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 9.0, 8.0])
     0.666666666667
     """
-    estimates, values = _checked(estimated, true)
-    if not _ordered(estimates, values):
-        return None
-    return round(float(kendalltau(estimates, values, variant="b").statistic), 12)
+    return ranks.kendall(*_checked(estimated, true))
 
 
 def regret_at_k(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> float:
@@ -138,8 +127,3 @@ def mean_maximum_rank_violation(estimated: ArrayLike, true: ArrayLike) -> float:
 def _checked(estimated: ArrayLike, true: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Both [P] and finite."""
     return pair(("estimated", "true"), estimated, true, of="policies")
-
-
-def _ordered(*sides: np.ndarray) -> bool:
-    """Whether there is an order to speak of on all sides."""
-    return all(len(side) >= 3 and np.ptp(side) > 1e-6 * max(1.0, float(np.abs(side).max())) for side in sides)

@@ -26,7 +26,7 @@ class TargetPolicy(NamedTuple):
 
 
 def of_agent(agent: Agent, policy: Any) -> TargetPolicy:
-    """A trained policy as estimators want it."""
+    """A trained policy as a target policy."""
 
     def probabilities(observation: Array) -> Float[Array, "B A"]:
         distribution = agent.distribution(policy, observation)

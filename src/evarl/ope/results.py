@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from evarl.ope.intervals import Interval
 from evarl.ope.settings import Rule
+from evarl.stats.intervals import Interval
 
 
 class CollapsedWeights(UserWarning):

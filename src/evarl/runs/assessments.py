@@ -128,7 +128,9 @@ def _evaluator_template(
     policies = about.get("remembered", "")
     if not (policies.isdecimal() and policies.isascii() and len(policies) < 10):
         raise FileError(f"{path}: does not say how many policies it was fitted to")
-    evaluator = make_learner(dataclasses.replace(config, evaluator_mode="colearned"), assessment).evaluator
+    fitted = dataclasses.replace(config.evaluator, file=None)
+    colearned = dataclasses.replace(config, evaluator_mode="colearned", evaluator=fitted)
+    evaluator = make_learner(colearned, assessment).evaluator
     assert evaluator is not None
     return LearntEvaluator(
         state=jax.eval_shape(evaluator.init, jax.random.PRNGKey(0)),

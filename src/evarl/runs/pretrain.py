@@ -26,7 +26,8 @@ def pretrain(
     check_pretraining(run.config, run.world, policies, transitions, steps)
     keep_compiled_programs()
     path = Path(out) if out is not None else run.path / "pretrained.safetensors"
-    config = dataclasses.replace(run.config, evaluator_mode="colearned")
+    fitted = dataclasses.replace(run.config.evaluator, file=None)
+    config = dataclasses.replace(run.config, evaluator_mode="colearned", evaluator=fitted)
     assessment = run.assessment or new_assessment(config, print)
     past = remember(config, assessment, policies, transitions, run.seeds)
     evaluator, state = fit_to(past, config, list(range(len(run.seeds))), steps, run.seeds[0])

@@ -1,0 +1,7 @@
+from .assessments import load_assessment as load_assessment
+from .assessments import load_evaluator as load_evaluator
+from .assessments import save_assessment as save_assessment
+from .assessments import save_evaluator as save_evaluator
+from .checks import not_fitted as not_fitted
+from .inputs import new_assessment as new_assessment
+from .run import Run as Run
