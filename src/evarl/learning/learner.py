@@ -44,16 +44,24 @@ class LearnerState(struct.PyTreeNode):
     """None in ordinary training."""
 
 
+class Keys(NamedTuple):
+    """The random keys of one update, each for one purpose."""
+
+    next_update: Key
+    collect: Key
+    improve: Key
+    assess: Key
+    fit: Key
+    remember: Key
+
+
 class Experience(NamedTuple):
-    """What one update learns from, and the random keys of what follows."""
+    """What one update learns from."""
 
     trajectory: Trajectory
     rollout: AssessmentRollout | None
     """None in ordinary training."""
-    key: Key
-    """For everything random in learning."""
-    next_key: Key
-    """For the next update."""
+    keys: Keys
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +75,7 @@ class Learner:
 
     def init(self, key: Key) -> LearnerState:
         """The state before the first update."""
-        evaluation_key = jax.random.fold_in(key, 1)
-        key, agent_key, world_key = jax.random.split(key, 3)
+        key, agent_key, world_key, evaluation_key = jax.random.split(key, 4)
         environments = self.config.environments
         return LearnerState(
             key=key,
@@ -88,35 +95,34 @@ class Learner:
         if gathered is None:
             worlds, gathered = self.gather(state, state.worlds, index)
             state = state.replace(worlds=worlds)
-        trajectory, rollout, key, next_key = gathered
+        trajectory, rollout, keys = gathered
         done = trajectory.terminated | trajectory.truncated
         clock, metrics = episode_statistics(state.clock, trajectory.reward, done, self.config.discount)
         evaluation, weights = state.evaluation, None
         if self.evaluability is not None and evaluation is not None and rollout is not None:
-            fixed, fit_key = self.evaluability, jax.random.fold_in(key, 2)
-            memory_key = jax.random.fold_in(fit_key, 1)
+            fixed = self.evaluability
             evidence = evaluability.gather_evidence(
                 fixed, evaluation, self.agent, state.agent.policy, trajectory, rollout
             )
             fresh = evaluability.fresh_errors(fixed, evaluation, evidence)
-            evaluation = evaluability.remember(fixed, evaluation, evidence, index, memory_key)
-            evaluation, fitted = evaluability.fit(fixed, evaluation, index, fit_key)
+            evaluation = evaluability.remember(fixed, evaluation, evidence, index, keys.remember)
+            evaluation, fitted = evaluability.fit(fixed, evaluation, index, keys.fit)
             evaluation, weights, weighed = evaluability.weigh_policy(fixed, evaluation, evidence, index)
             metrics |= fresh | fitted | weighed
-        agent, improved = self.agent.improve(state.agent, key, trajectory, weights)
-        state = state.replace(key=next_key, agent=agent, clock=clock, evaluation=evaluation)
+        agent, improved = self.agent.improve(state.agent, keys.improve, trajectory, weights)
+        state = state.replace(key=keys.next_update, agent=agent, clock=clock, evaluation=evaluation)
         return state, metrics | improved | {"fault": _fault(trajectory, agent)}
 
     def gather(self, state: LearnerState, worlds: Any, index: int | Int[Array, ""]) -> tuple[Any, Experience]:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
-        next_key, collect_key, key = jax.random.split(state.key, 3)
+        keys = Keys(*jax.random.split(state.key, len(Keys._fields)))
         policy, batch, (noise, act) = state.agent.policy, self.batch, self._exploration
-        worlds, trajectory = self.simulator.collect(batch, Partial(act, policy), worlds, collect_key, index, noise)
+        worlds, trajectory = self.simulator.collect(batch, Partial(act, policy), worlds, keys.collect, index, noise)
         rollout = None
         if self.assessment is not None:
             act, replicates = Partial(self.agent.act, policy), self.config.assessment.replicates
-            rollout = self.assessment.take(act, jax.random.fold_in(key, 1), replicates, self.world.action_space)
-        return worlds, Experience(trajectory, rollout, key, next_key)
+            rollout = self.assessment.take(act, keys.assess, replicates, self.world.action_space)
+        return worlds, Experience(trajectory, rollout, keys)
 
     @functools.cached_property
     def _exploration(self) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:

@@ -83,11 +83,12 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
 
     @jax.jit
     def fit(key: jax.Array, memory: Memory) -> EvaluatorState:
-        state = evaluator.init(key)
+        init_key, fit_key = jax.random.split(key)
+        state = evaluator.init(init_key)
         slots = memory.slots
         every = slots.replace(observation=_merged(slots.observation), target=_merged(slots.target))
         state = evaluator.rescale(state, every, jnp.ones(()))
-        return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), key)[0]
+        return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), fit_key)[0]
 
     return evaluator, fit(jax.random.PRNGKey(seed), memory)
 

@@ -1,0 +1,78 @@
+"""Every random key is used once: no key is consumed twice, and no two derived keys are equal."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import evarl
+from evarl.assessment import Assessment
+from evarl.learning import make_learner
+from evarl.worlds import make_world
+
+SAMPLERS = ("bits", "uniform", "normal", "gumbel", "randint", "choice", "permutation", "categorical", "bernoulli")
+
+
+class Record:
+    """Calls of `jax.random`, with the values of their keys."""
+
+    def __init__(self, patch):
+        self.consumed, self.folded, self.derived = [], [], []
+        for name in SAMPLERS:
+            patch.setattr(jax.random, name, self.watched(getattr(jax.random, name), self.consumed))
+        patch.setattr(jax.random, "split", self.watched(jax.random.split, self.consumed, self.derived))
+        patch.setattr(jax.random, "fold_in", self.watched(jax.random.fold_in, None, self.derived))
+
+    def watched(self, function, consumed, derived=None):
+        def call(key, *arguments, **options):
+            made = function(key, *arguments, **options)
+            if consumed is not None:
+                consumed.extend(rows(key))
+            elif np.ndim(rows(key)) == 2:
+                self.folded.extend(rows(key))
+            if derived is not None:
+                derived.extend(rows(made))
+            return made
+
+        return call
+
+
+def rows(key):
+    """The values of a key, or of all keys that are vmapped over; each a tuple of two numbers."""
+    while hasattr(key, "val"):
+        key = key.val
+    return [tuple(row) for row in np.asarray(key).reshape(-1, 2).tolist()]
+
+
+def repeated(values):
+    return len(values) - len(set(values))
+
+
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+def test_every_key_of_an_update_is_used_once(algorithm, monkeypatch):
+    settings = {"agent.algorithm": algorithm, "agent.ppo.minibatches": 2, "agent.hidden_sizes": [4], "beta": 0.1}
+    small = {"environments": 2, "steps": 6, "horizon": 3, "evaluator.warmup": 0, "evaluator.initial_steps": 3}
+    memory = {"evaluator.transitions": 5, "evaluator.policies": 2, "assessment.replicates": 2}
+    config = evarl.with_settings(evarl.preset("navigation"), settings | small | memory).resolved()
+    world = make_world("navigation/open-field")
+    learner = make_learner(config, Assessment(world, np.array([[0.2, 0.2], [0.8, 0.8]], np.float32), 2))
+    record = Record(monkeypatch)
+    with jax.disable_jit():
+        state = learner.init(jax.random.PRNGKey(3))
+        learner.update(state, jnp.int32(0))
+    assert len(record.consumed) > 20
+    assert repeated(record.consumed) == 0, "no key is split, or sampled with, twice"
+    assert repeated(record.derived) == 0, "no two keys that were derived are equal"
+    assert not set(record.consumed) & set(record.folded), "a key is either used or folded, not both"
+
+
+def test_the_check_sees_keys_that_are_used_twice(monkeypatch):
+    record = Record(monkeypatch)
+    key = jax.random.PRNGKey(0)
+    first, _ = jax.random.split(key)
+    assert repeated(record.derived) == 0
+    jax.random.fold_in(key, 1)
+    assert repeated(record.derived) == 1, "the second half of a split is the key folded with 1"
+    jax.random.normal(first)
+    jax.random.uniform(first)
+    assert repeated(record.consumed) == 1
