@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -128,6 +128,36 @@ def _imported(node: ast.AST, module: Module, found: dict[str, Module]) -> Iterat
     elif isinstance(node, ast.Call) and _last_name(node.func) == "import_module":
         names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
         yield from (name for name in names if name in found)
+
+
+def stale_imports(files: Iterable[Path], found: dict[str, Module]) -> list[str]:
+    """Imports `from evarl… import name` of a module or name that does not exist; needed where nothing runs the file."""
+    stale = []
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or node.level or (node.module or "").split(".")[0] != "evarl":
+                continue
+            module = found.get(node.module or "")
+            names = set() if module is None else _defined_names(module)
+            stale += [
+                f"{path}:{node.lineno} imports {node.module}.{alias.name}"
+                for alias in node.names
+                if alias.name not in names and f"{node.module}.{alias.name}" not in found
+            ]
+    return stale
+
+
+def _defined_names(module: Module) -> set[str]:
+    """Names that a module or its stub defines, at any depth."""
+    names: set[str] = set()
+    for node in (part for tree in filter(None, (module.tree, module.stub)) for part in ast.walk(tree)):
+        if isinstance(node, Function | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    return names
 
 
 def upward_imports(found: dict[str, Module]) -> list[Import]:

@@ -18,6 +18,7 @@ from benchmarks.house import (
     import_cycles,
     measure,
     modules,
+    stale_imports,
     table,
     upward_imports,
 )
@@ -61,6 +62,12 @@ def test_imports_go_to_the_same_folder_or_to_earlier_ones():
 def test_modules_do_not_import_one_another_in_circles():
     circles = [" → ".join(circle) for circle in import_cycles(MODULES)]
     assert not circles, f"{len(circles)} groups of modules import one another:{listed(circles)}"
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks"])
+def test_imported_names_exist(folder):
+    stale = stale_imports(sorted((SOURCE.parent / folder).rglob("*.py")), MODULES)
+    assert not stale, f"{len(stale)} imports of what does not exist:{listed(stale)}"
 
 
 @pytest.mark.parametrize("folder", ["stats", "bounds"])
