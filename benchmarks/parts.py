@@ -11,13 +11,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from evarl.agents.improve import improve
-from evarl.learning.examiner import Examiner
 from jax import Array
 
 from benchmarks.programs import Program, learner_for
 from benchmarks.specs import Spec
 from evarl.agents.actor_critic import PolicyState
+from evarl.learning import evaluability
 from evarl.learning.learner import Learner
 
 One = Callable[[Any, Any, Array], Any]
@@ -51,33 +50,37 @@ def parts(spec: Spec) -> Program:
     empty = _zeros(lambda: _collect(learner, state)[1])
     made = {"collect": Part(lambda _, before, i: _collect(learner, before[0]), (), (state, empty))}
     made["collect"].run(first, 1)
-    trajectory, policy, guidance = jax.tree.map(jnp.copy, (made["collect"].carry[1], state.agent.policy, None))
-    examiner = learner.examiner
-    if examiner is not None:
+    trajectory, policy, weights = jax.tree.map(jnp.copy, (made["collect"].carry[1], state.agent.policy, None))
+    fixed = learner.evaluability
+    if fixed is not None:
         key = jax.random.PRNGKey(1)
-        showing = _zeros(lambda: _assess(learner, policy, key))
+        rollout = _zeros(lambda: _assess(learner, policy, key))
         made["assess"] = Part(
-            lambda policy, _, i: _assess(learner, policy, jax.random.fold_in(key, i)), policy, showing
+            lambda policy, _, i: _assess(learner, policy, jax.random.fold_in(key, i)), policy, rollout
         )
         made["assess"].run(first, 1)
-        showing = jax.tree.map(jnp.copy, made["assess"].carry)
+        rollout = jax.tree.map(jnp.copy, made["assess"].carry)
 
-        def examine(given: Any, before: Any, index: Array) -> Any:
-            assert isinstance(examiner, Examiner)
-            policy, trajectory, showing = given
-            now = jax.random.fold_in(key, index)
-            return examiner.examine(before[0], now, index, learner.agent, policy, trajectory, showing)
+        def evaluate(given: Any, before: Any, index: Array) -> Any:
+            policy, trajectory, rollout = given
+            fit_key, memory_key = jax.random.split(jax.random.fold_in(key, index))
+            evidence = evaluability.gather_evidence(fixed, before[0], learner.agent, policy, trajectory, rollout)
+            metrics = evaluability.fresh_errors(fixed, before[0], evidence)
+            state = evaluability.remember(fixed, before[0], evidence, index, memory_key)
+            state, fitted = evaluability.fit(fixed, state, index, fit_key)
+            state, weights, weighed = evaluability.weigh_policy(fixed, state, evidence, index)
+            return state, weights, metrics | fitted | weighed
 
-        given = (policy, trajectory, showing)
-        _, guidance, metrics = _zeros(lambda: examine(given, (state.examiner,), jnp.int32(first)))
-        made["evaluator"] = Part(examine, given, (state.examiner, guidance, metrics))
+        given = (policy, trajectory, rollout)
+        _, weights, metrics = _zeros(lambda: evaluate(given, (state.evaluation,), jnp.int32(first)))
+        made["evaluator"] = Part(evaluate, given, (state.evaluation, weights, metrics))
         made["evaluator"].run(first, 1)
-        guidance = jax.tree.map(jnp.copy, made["evaluator"].carry[1])
+        weights = jax.tree.map(jnp.copy, made["evaluator"].carry[1])
 
     def better(given: Any, before: Any, index: Array) -> Any:
-        return improve(learner.agent, before[0], jax.random.fold_in(jax.random.PRNGKey(2), index), *given)
+        return learner.agent.improve(before[0], jax.random.fold_in(jax.random.PRNGKey(2), index), *given)
 
-    batch = (trajectory, guidance)
+    batch = (trajectory, weights)
     _, metrics = _zeros(lambda: better(batch, (state.agent,), jnp.int32(first)))
     made["policy"] = Part(better, batch, (state.agent, metrics))
 
@@ -93,14 +96,14 @@ def varying(tree: Any, index: Array) -> Any:
 
 
 def _collect(learner: Learner, state: Any) -> Any:
-    state, _, trajectory = learner.collect(state)
-    return state, trajectory
+    worlds, gathered = learner.gather(state, state.worlds, 0)  # the assessment is not used, and so not computed
+    return state.replace(worlds=worlds, key=gathered.keys.next_update), gathered.trajectory
 
 
 def _assess(learner: Learner, policy: PolicyState, key: Array) -> Any:
-    assert learner.examiner is not None
+    assert learner.assessment is not None
     act = lambda key, observation: learner.agent.act(policy, key, observation)  # noqa: E731
-    return learner.examiner.assessment.take(act, key, learner.config.assessment.replicates, learner.world.action_space)
+    return learner.assessment.take(act, key, learner.config.assessment.replicates, learner.world.action_space)
 
 
 def _zeros(function: Callable[[], Any]) -> Any:

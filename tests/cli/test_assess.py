@@ -2,17 +2,14 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import evarl
+from evarl.assessment import Behaviour
 from evarl.cli.main import call
-from evarl.errors import InputError
-from evarl.evaluation.policies import check_actions
-from evarl.worlds.spaces import Box
 from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
 UP = """
@@ -118,18 +115,10 @@ def test_actions_are_refused_before_a_world_on_the_host_takes_them(tmp_path, mon
     assert err.count("\n") == 1
 
 
-def test_actions_in_boxes_are_finite_and_clipped_where_there_are_two_bounds():
-    """−1 and 1 stand for two bounds, and what is beyond is clipped; a single bound is not."""
-    world = SimpleNamespace(name="a box", action_space=Box((2,), (-2.0, 0.0), (2.0, np.inf)))
-    check_actions(world, np.array([[5.0, 3.0], [-5.0, 0.0]], np.float32), "it")
-    for wrong in ([0.0, -0.1], [np.nan, 1.0], [np.inf, 1.0], [0.0, np.inf]):
-        with pytest.raises(InputError, match=r"it takes the action \[.*\] in a box; must be finite numbers in Box"):
-            check_actions(world, np.array([[0.0, 0.0], wrong], np.float32), "it")
-
-
 def test_returns_outside_of_training_are_warned_about(run, tmp_path, capsys):
     def narrowed(seed, learnt):
-        return learnt.replace(lowest=jnp.full(4, -100.0).at[2].set(5.0), highest=jnp.full(4, 100.0))
+        lowest = jnp.full(4, -100.0).at[2].set(5.0)
+        return learnt.replace(lowest=Behaviour(lowest), highest=Behaviour(jnp.full(4, 100.0)))
 
     changed = with_evaluators(run, tmp_path / "narrow", narrowed)
     assert call(["assess", str(changed.path), "--json"]) == 0
@@ -140,7 +129,7 @@ def test_returns_outside_of_training_are_warned_about(run, tmp_path, capsys):
 
     def exact(seed, learnt):  # the very returns that are about to be shown
         shown = jnp.asarray([scenario["return"] for scenario in json.loads(out)["scenarios"]], jnp.float32)
-        return learnt.replace(lowest=shown, highest=shown)
+        return learnt.replace(lowest=Behaviour(shown), highest=Behaviour(shown))
 
     assert assessed(capsys, str(with_evaluators(run, tmp_path / "exact", exact).path))["outside_training"] == []
 

@@ -4,10 +4,10 @@ import numpy as np
 
 from evarl.evaluation.held_out import held_out_scores
 from evarl.evaluation.predictors import BLIND, CONSTANT, EVALUATOR, SHUFFLED
+from evarl.learning.base_policies import build_assessment
 from evarl.learning.configuration import with_settings
 from evarl.learning.presets import preset
-from evarl.runs.assessments import build_assessment
-from evarl.runs.pretrain import remember
+from evarl.learning.pretraining import remember
 
 TINY = {
     "updates": 3,

@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evarl.simulation.collect import collect
 
 import evarl
 from evarl import AgentConfig, PPOConfig, TrainConfig
-from evarl.assessment.assessment import Assessment, given_states
+from evarl.assessment import Assessment, given_states
 from evarl.assessment.configuration import AssessmentConfig
 from evarl.cli.main import call
 from evarl.errors import FileError, InputError
@@ -82,13 +81,14 @@ def weights_of(gradient, frozen=False):
         ramp=4,
         horizon=6,
         max_shift=1e6,
-        evaluator_mode="frozen" if frozen else None,
     ).resolved()
     world = make_world("navigation/open-field")
     assessment = Assessment(world, given_states(world, [(0.25, 0.25), (0.75, 0.75)]), 4)
     learner = make_learner(config, assessment)
     if frozen:
         knows_nothing = learner.learnt(learner.init(jax.random.PRNGKey(2)).evaluation)
+        fixed = dataclasses.replace(config.evaluator, file="given below")
+        config = dataclasses.replace(config, evaluator_mode="frozen", evaluator=fixed)
         learner = make_learner(config, assessment, knows_nothing)
     state = learner.init(jax.random.PRNGKey(0))
 
@@ -98,8 +98,8 @@ def weights_of(gradient, frozen=False):
     @jax.jit
     def weights(index):
         key = jax.random.PRNGKey(1)
-        _, trajectory = collect(learner.world, act, state.worlds, key, config.steps, config.rollouts_per_start)
-        rollout, fixed = learner.assessment.take(act, key, 1, learner.world), learner.evaluability
+        _, trajectory = learner.simulator.collect(learner.batch, act, state.worlds, key)
+        rollout, fixed = learner.assessment.take(act, key, 1), learner.evaluability
         evidence = gather_evidence(fixed, state.evaluation, learner.agent, state.agent.policy, trajectory, rollout)
         evaluation = remember(fixed, state.evaluation, evidence, index, key)
         return weigh_policy(fixed, fit(fixed, evaluation, index, key)[0], evidence, index)[1]

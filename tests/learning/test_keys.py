@@ -51,7 +51,14 @@ def repeated(values):
 @pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
 def test_every_key_of_an_update_is_used_once(algorithm, monkeypatch):
     settings = {"agent.algorithm": algorithm, "agent.ppo.minibatches": 2, "agent.hidden_sizes": [4], "beta": 0.1}
-    small = {"environments": 2, "steps": 6, "horizon": 3, "evaluator.warmup": 0, "evaluator.initial_steps": 3}
+    small = {
+        "environments": 2,
+        "rollouts_per_start": 1,
+        "steps": 6,
+        "horizon": 3,
+        "evaluator.warmup": 0,
+        "evaluator.initial_steps": 3,
+    }
     memory = {"evaluator.transitions": 5, "evaluator.policies": 2, "assessment.replicates": 2}
     config = evarl.with_settings(evarl.preset("navigation"), settings | small | memory).resolved()
     world = make_world("navigation/open-field")
