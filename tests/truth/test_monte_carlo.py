@@ -80,7 +80,7 @@ def test_start_states_follow_their_distribution(key):
     starts = simulator_for(world).start_states(key, 4000)
     np.testing.assert_array_equal(starts.observation, np.eye(6)[starts.state.physics])
     assert not starts.elapsed.any()
-    assert (starts.drawn, starts.distinct, len(starts.shown)) == (4000, 4, 4000)
+    assert (starts.drawn, starts.distinct, len(starts.queries)) == (4000, 4, 4000)
     assert stats.chisquare(np.bincount(starts.state.physics)[:4], 4000 * world.start[:4]).pvalue > 1e-3
     truth = true_values(world, follow(policy), starts, key, rollouts=2)
     error = truth.value.std() / 4000**0.5
