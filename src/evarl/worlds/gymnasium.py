@@ -65,7 +65,7 @@ class GymnasiumEnvironments(HostEnvironments):
         return shown
 
     def step(self, action: np.ndarray) -> HostStep:
-        """Move every environment by one step. Without an episode under way, Gymnasium would return numbers that belong to none."""
+        """Move every environment by one step. With no episode under way, Gymnasium would return numbers that belong to none."""
         if None in self._elapsed:
             raise InputError(
                 f"{self._world.name}: environment {self._elapsed.index(None)} has no episode under way; it must be "
