@@ -11,19 +11,12 @@ from evarl.agents import ActorBatch, ActorCritic, actor_loss, value_loss
 class Reinforce(ActorCritic):
     """Policy gradient with returns-to-go less their mean, no critic in the advantages."""
 
-    def learn(self, state, key, trajectory, reward, weights):
+    def learn(self, state, key, trajectory, weights):
         policy = state.policy
         features = self.features(policy, trajectory.observation)
-        value, advantage = self.advantages(policy, trajectory, features, policy.critic, reward)
+        value, advantage = self.advantages(policy, trajectory, features, policy.critic)
         returns = value + advantage
-        batch = ActorBatch(
-            features=features,
-            action=trajectory.action,
-            log_prob=trajectory.log_prob,
-            advantage=returns - returns.mean(),
-            weight=None if weights is None else weights.weight,
-            bonus=None if weights is None else weights.bonus,
-        )
+        batch = ActorBatch.create(features, trajectory, returns - returns.mean(), weights)
         loss = actor_loss(self, policy, batch, weights, lambda new, old, advantage, unit: new * advantage / unit)
         (_, (cost, entropy, _)), actor = jax.value_and_grad(loss, has_aux=True)(policy.actor)
         critic = jax.grad(lambda critic: value_loss(self.apply_critic(critic, features), returns))(policy.critic)
@@ -33,7 +26,7 @@ class Reinforce(ActorCritic):
 class Idle(Reinforce):
     """Learns nothing."""
 
-    def learn(self, state, key, trajectory, reward, weights):
+    def learn(self, state, key, trajectory, weights):
         return state, {}
 
 

@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 
 from evarl.errors import InputError
 from evarl.simulation import Batch, Mapping, simulator_for
-from evarl.simulation.rollouts import ActionError
+from evarl.simulation.host import ActionError
 from evarl.worlds import Box, Discrete, HostEnvironments, HostStep, HostWorld
 
 

@@ -172,7 +172,7 @@ def test_nothing_counts_after_the_end_and_actions_are_in_the_worlds_units(key):
 
 def test_the_clock_is_the_only_limit_of_gymnax(key):
     """CartPole pays 1 for every step: the return-to-go is at most what the horizon leaves, and some reach it."""
-    world = make_gymnax("gymnax/CartPole-v1", 12, 1.0)
+    world = make_gymnax("gymnax/CartPole-v1", horizon=12, discount=1.0)
     physics = simulator_for(world).start_states(key, 20).state.physics
     states = standing(world, physics, np.arange(20) // 2)
 
@@ -265,7 +265,7 @@ def cartpole_return(seed, action, horizon, discount):
 @pytest.mark.parametrize("environments", [1, 2, 16])
 def test_cartpole_on_the_host(environments, key):
     """Seeds are rolled once each, in whatever company."""
-    world, numbers = make_gymnasium("gymnasium/CartPole-v1", 50, 0.9), [3, 1, 4, 15, 9, 2]
+    world, numbers = make_gymnasium("gymnasium/CartPole-v1", horizon=50, discount=0.9), [3, 1, 4, 15, 9, 2]
     simulator = simulator_for(world)
     returns, again = (
         np.array(simulator.returns(always(1), seeds(*numbers), key, 1, environments))[:, :, 0] for _ in range(2)
@@ -280,7 +280,7 @@ def test_cartpole_on_the_host(environments, key):
 
 def test_values_on_the_host(key):
     """A deterministic policy has no standard error; a random one has, and depends on the key alone."""
-    world = make_gymnasium("gymnasium/CartPole-v1", 30, 0.9)
+    world = make_gymnasium("gymnasium/CartPole-v1", horizon=30, discount=0.9)
     truth = true_values(world, always(0), seeds(7, 8), key, rollouts=2)
     np.testing.assert_allclose(truth.value, [cartpole_return(seed, 0, 30, 0.9)[0] for seed in (7, 8)], rtol=1e-12)
     assert not truth.standard_error.any()

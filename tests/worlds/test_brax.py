@@ -16,7 +16,7 @@ from jax.extend import core
 from evarl.errors import InputError
 from evarl.worlds import Box, make_world
 from evarl.worlds.brax import BACKENDS, RUN_ONCE, BraxWorld, make, names, quiet
-from evarl.worlds.third_party import lenient_promotion
+from evarl.worlds.world import lenient_promotion
 
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing `.*` directly from `Data`:DeprecationWarning")  # Brax does
 
@@ -26,7 +26,7 @@ POOL = 8
 @pytest.fixture(scope="module")
 def world() -> BraxWorld:
     """The smallest of them, with a pool small enough to be seen whole."""
-    return BraxWorld("brax/inverted_pendulum", make("brax/inverted_pendulum", None, None).environment, pool_size=POOL)
+    return BraxWorld("brax/inverted_pendulum", make("brax/inverted_pendulum").environment, pool_size=POOL)
 
 
 @pytest.fixture(scope="module")

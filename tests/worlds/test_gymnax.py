@@ -13,7 +13,7 @@ from gymnax.environments.classic_control.cartpole import CartPole
 from evarl.errors import InputError
 from evarl.worlds import Box, Discrete, make_world
 from evarl.worlds.gymnax import EXCLUDED, GymnaxWorld, names
-from evarl.worlds.third_party import lenient_promotion
+from evarl.worlds.world import lenient_promotion
 
 KEY = jax.random.PRNGKey(0)
 MINATAR = ["Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"]

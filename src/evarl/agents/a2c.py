@@ -25,33 +25,19 @@ class A2C(ActorCritic):
         return *self.apply_actor(policy.actor, features, product).draw(noise), product
 
     def learn(
-        self,
-        state: AgentState,
-        key: Key,
-        trajectory: Trajectory,
-        reward: Float[Array, "T N"],
-        weights: GradientWeights | None,
+        self, state: AgentState, key: Key, trajectory: Trajectory, weights: GradientWeights | None
     ) -> tuple[AgentState, Metrics]:
         """The critic is evaluated once: the values it is trained on are also those behind the advantages."""
         policy = state.policy
         features = self.features(policy, trajectory.observation)
 
         def critic_loss(critic: Parameters) -> tuple[Array, tuple[Array, Array]]:
-            value, advantage = self.advantages(policy, trajectory, features, critic, reward)
+            value, advantage = self.advantages(policy, trajectory, features, critic)
             return value_loss(value, value + advantage), (value, advantage)
 
-        (critic_cost, (value, advantage)), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(
-            policy.critic
-        )
-        batch = ActorBatch(
-            features=features,
-            action=trajectory.action,
-            log_prob=trajectory.log_prob,
-            advantage=advantage,
-            weight=None if weights is None else weights.weight,
-            bonus=None if weights is None else weights.bonus,
-            product=trajectory.reusable,
-        )
+        critic_slope = jax.value_and_grad(critic_loss, has_aux=True)
+        (critic_cost, (value, advantage)), critic_gradient = critic_slope(policy.critic)
+        batch = ActorBatch.create(features, trajectory, advantage, weights)._replace(product=trajectory.reusable)
         loss = actor_loss(self, policy, batch, weights, policy_gradient)
         (_, (actor_cost, entropy, _)), actor_gradient = jax.value_and_grad(loss, has_aux=True)(policy.actor)
         metrics = {

@@ -15,9 +15,8 @@ from evarl.agents.agent import Metrics
 from evarl.agents.configuration import AgentConfig
 from evarl.agents.distributions import Distribution, noise_for
 from evarl.agents.gradient_weights import GradientWeights
-from evarl.agents.networks import Actor, Critic, Parameters, flat_features
+from evarl.agents.networks import Actor, Critic, Parameters, descend, flat_features
 from evarl.agents.normalisation import RewardScale, RunningStatistics
-from evarl.agents.optimisers import descend
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.spaces import Box, Space
 from evarl.worlds.world import Key
@@ -68,16 +67,10 @@ class ActorCritic(abc.ABC):
                 optax.adam(schedule if config.anneal_learning_rates else learning_rate, eps=1e-5),
             )
 
-        return cls(
-            config=config,
-            observation_space=observation_space,
-            action_space=action_space,
-            discount=discount,
-            actor=Actor(config.hidden_sizes, config.activation, action_space),
-            critic=Critic(config.hidden_sizes, config.activation),
-            actor_optimizer=optimizer(config.actor_learning_rate),
-            critic_optimizer=optimizer(config.critic_learning_rate),
-        )
+        actor = Actor(config.hidden_sizes, config.activation, action_space)
+        critic = Critic(config.hidden_sizes, config.activation)
+        optimizers = optimizer(config.actor_learning_rate), optimizer(config.critic_learning_rate)
+        return cls(config, observation_space, action_space, discount, actor, critic, *optimizers)
 
     @staticmethod
     def gradient_steps(config: AgentConfig) -> int:
@@ -86,32 +79,20 @@ class ActorCritic(abc.ABC):
 
     @abc.abstractmethod
     def learn(
-        self,
-        state: AgentState,
-        key: Key,
-        trajectory: Trajectory,
-        reward: Float[Array, "T N"],
-        weights: GradientWeights | None,
+        self, state: AgentState, key: Key, trajectory: Trajectory, weights: GradientWeights | None
     ) -> tuple[AgentState, Metrics]:
-        """The learning rule: gradient steps on one batch. `reward` is in the critic's units."""
+        """The learning rule: gradient steps on one batch, whose rewards are in the critic's units."""
 
     def init(self, key: Key, environments: int) -> AgentState:
         """Fresh networks and optimisers. Not to be vmapped on a CPU: batched orthogonal initialisation can hang."""
         actor_key, critic_key = jax.random.split(key)
         features = jnp.zeros((1, self.observation_space.size))
         actor, critic = self.actor.init(actor_key, features), self.critic.init(critic_key, features)
-        statistics = RunningStatistics.create((self.observation_space.size,))
-        return AgentState(
-            policy=PolicyState(
-                actor=actor,
-                critic=critic,
-                observation_statistics=statistics if self.config.normalise_observations else None,
-                value_scale=jnp.ones(()),
-            ),
-            actor_optimizer=self.actor_optimizer.init(actor),
-            critic_optimizer=self.critic_optimizer.init(critic),
-            reward_scale=RewardScale.create(environments) if self.config.scale_rewards else None,
-        )
+        size, config = self.observation_space.size, self.config
+        statistics = RunningStatistics.create((size,)) if config.normalise_observations else None
+        policy = PolicyState(actor, critic, statistics, value_scale=jnp.ones(()))
+        scale = RewardScale.create(environments) if config.scale_rewards else None
+        return AgentState(policy, self.actor_optimizer.init(actor), self.critic_optimizer.init(critic), scale)
 
     def features(self, policy: PolicyState, observation: Array) -> Float[Array, "*batch features"]:
         """Flattened observations, standardised where the configuration asks for it."""
@@ -159,12 +140,12 @@ class ActorCritic(abc.ABC):
         Statistics of observations stay fixed within an update, so that the probabilities of the batch's actions are those
         with which they were taken; the batch enters them afterwards.
         """
-        reward = trajectory.reward
         if state.reward_scale is not None:
-            scale = state.reward_scale.update(reward, trajectory.done, self.discount)
+            scale = state.reward_scale.update(trajectory.reward, trajectory.done, self.discount)
             policy = state.policy.replace(value_scale=scale.deviation())
-            state, reward = state.replace(policy=policy, reward_scale=scale), reward / scale.deviation()
-        state, metrics = self.learn(state, key, trajectory, reward, weights)
+            state = state.replace(policy=policy, reward_scale=scale)
+            trajectory = trajectory.replace(reward=trajectory.reward / scale.deviation())
+        state, metrics = self.learn(state, key, trajectory, weights)
         statistics = state.policy.observation_statistics
         if statistics is not None:
             statistics = statistics.update(flat_features(trajectory.observation, len(self.observation_space.shape)))
@@ -172,39 +153,22 @@ class ActorCritic(abc.ABC):
         return state, metrics
 
     def advantages(
-        self,
-        policy: PolicyState,
-        trajectory: Trajectory,
-        features: Float[Array, "T N features"],
-        critic: Parameters,
-        reward: Float[Array, "T N"],
+        self, policy: PolicyState, trajectory: Trajectory, features: Float[Array, "T N features"], critic: Parameters
     ) -> tuple[Float[Array, "T N"], Float[Array, "T N"]]:
         """The critic's values (differentiable with respect to `critic`) and the advantages over them (held fixed)."""
         value = self.apply_critic(critic, features)
         fixed = jax.lax.stop_gradient(value)
         last = self.apply_critic(policy.critic, self.features(policy, trajectory.last_observation))
         final = self.apply_critic(policy.critic, self.features(policy, trajectory.final_observation))
-        terminated = trajectory.terminated
-        if self.config.truncation == "as-termination":
-            terminated = trajectory.done
-        advantages = generalised_advantages(
-            reward=reward,
-            value=fixed,
-            next_value=next_values(fixed, last, final, trajectory.truncated),
-            terminated=terminated,
-            truncated=trajectory.truncated,
-            discount=self.discount,
-            gae_lambda=self.config.gae_lambda,
-        )
-        return value, advantages
+        following = next_values(fixed, last, final, trajectory.truncated)
+        terminated = trajectory.done if self.config.truncation == "as-termination" else trajectory.terminated
+        ends, rates = (terminated, trajectory.truncated), (self.discount, self.config.gae_lambda)
+        return value, generalised_advantages(trajectory.reward, fixed, following, *ends, *rates)
 
     def descend(self, state: AgentState, actor_gradient: optax.Updates, critic_gradient: optax.Updates) -> AgentState:
         """The state after one step of both optimisers."""
-        actor, actor_optimizer = descend(
-            self.actor_optimizer, actor_gradient, state.actor_optimizer, state.policy.actor
-        )
-        critic, critic_optimizer = descend(
-            self.critic_optimizer, critic_gradient, state.critic_optimizer, state.policy.critic
-        )
-        policy = state.policy.replace(actor=actor, critic=critic)
-        return state.replace(policy=policy, actor_optimizer=actor_optimizer, critic_optimizer=critic_optimizer)
+        policy = state.policy
+        actor, first = descend(self.actor_optimizer, actor_gradient, state.actor_optimizer, policy.actor)
+        critic, second = descend(self.critic_optimizer, critic_gradient, state.critic_optimizer, policy.critic)
+        policy = policy.replace(actor=actor, critic=critic)
+        return state.replace(policy=policy, actor_optimizer=first, critic_optimizer=second)

@@ -44,8 +44,7 @@ def generalised_advantages(
         advantage = delta + decay * advantage
         return advantage, advantage
 
-    _, advantages = jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
-    return advantages
+    return jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]
 
 
 def returns_to_go(
@@ -66,8 +65,7 @@ def returns_to_go(
         total = reward + discount * jnp.where(done, 0.0, following)
         return total, total
 
-    _, returns = jax.lax.scan(backwards, last_value, (reward, terminated | truncated), reverse=True)
-    return returns
+    return jax.lax.scan(backwards, last_value, (reward, terminated | truncated), reverse=True)[1]
 
 
 def normalise(advantages: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -43,10 +43,6 @@ class Agent(Protocol):
         """The state after learning from a batch, and metrics; `weights` make the policy gradient evaluation-aware."""
 
 
-MakeAgent = Callable[[AgentConfig, Box, Space, float, int], Agent]
-"""Maps settings, observation space, action space, discount and number of updates (for annealing) to an agent."""
-
-
 def make_agent(
     config: AgentConfig, observation_space: Box, action_space: Space, discount: float, updates: int
 ) -> Agent:

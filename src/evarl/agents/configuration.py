@@ -10,7 +10,7 @@ from evarl.registry import Registry
 ALGORITHMS: Registry[Callable[..., Any]] = Registry(
     "algorithm", {"a2c": "evarl.agents.a2c:A2C.make", "ppo": "evarl.agents.ppo:PPO.make"}
 )
-"""Functions that make agents: `evarl.agents.agent.MakeAgent`."""
+"""Functions that make agents, as `register_algorithm` takes them."""
 
 
 def register_algorithm(name: str, make: Callable[..., Any]) -> None:

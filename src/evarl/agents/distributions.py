@@ -15,7 +15,11 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 class _Drawing:
-    """What both kinds of distribution share."""
+    """What both kinds of distribution share; `noise(key, shape)` draws what `perturbed` takes."""
+
+    def sample(self: Any, key: Key) -> Array:
+        """Draw one action for each row."""
+        return self.perturbed(self.noise(key, jax.tree.leaves(self)[0].shape))
 
     def draw(self: Any, noise: Float[Array, "*batch actions"]) -> tuple[Array, Float[Array, "*batch"]]:
         """The action that noise makes of the distribution, and its log-probability."""
@@ -27,15 +31,7 @@ class Categorical(_Drawing, struct.PyTreeNode):
     """p(a) ∝ exp(logits_a)."""
 
     logits: Float[Array, "*batch actions"]
-
-    def sample(self, key: Key) -> Int[Array, "*batch"]:
-        """Draw one action for each row."""
-        return self.perturbed(self.noise(key, self.logits.shape))
-
-    @staticmethod
-    def noise(key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch actions"]:
-        """Noise for `perturbed`."""
-        return jax.random.gumbel(key, shape)
+    noise = staticmethod(jax.random.gumbel)
 
     def perturbed(self, noise: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
         """The action that Gumbel noise makes of the logits: a draw."""
@@ -61,15 +57,7 @@ class DiagonalGaussian(_Drawing, struct.PyTreeNode):
 
     mean: Float[Array, "*batch actions"]
     log_deviation: Float[Array, "*batch actions"]
-
-    def sample(self, key: Key) -> Float[Array, "*batch actions"]:
-        """Draw one action for each row."""
-        return self.perturbed(self.noise(key, self.mean.shape))
-
-    @staticmethod
-    def noise(key: Key, shape: tuple[int, ...]) -> Float[Array, "*batch actions"]:
-        """Noise for `perturbed`."""
-        return jax.random.normal(key, shape)
+    noise = staticmethod(jax.random.normal)
 
     def perturbed(self, noise: Float[Array, "*batch actions"]) -> Float[Array, "*batch actions"]:
         """The action that standard normal noise makes of mean and deviation: a draw."""

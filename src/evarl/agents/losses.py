@@ -1,7 +1,7 @@
 """Losses of actor and critic; the only place where the weights of evaluation-aware learning enter a loss."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from evarl.agents.actor_critic import ActorCritic, PolicyState
 from evarl.agents.advantages import normalise, spread
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.networks import Parameters
+from evarl.agents.trajectory import Trajectory
 
 Surrogate = Callable[[Array, Array, Array, Array | float], Array]
 """Maps log-probabilities, those when the actions were taken, advantages and their unit to terms to be maximised.
@@ -33,6 +34,12 @@ class ActorBatch(NamedTuple):
     bonus: Float[Array, "*batch"] | None
     product: Float[Array, "*batch width"] | None = None
     """`networks.first_product`, where it is known already."""
+
+    @classmethod
+    def create(cls, features: Array, trajectory: Trajectory, advantage: Array, weights: GradientWeights | None) -> Self:
+        """The steps of a trajectory, with their gradient weights where there are any."""
+        added = (None, None) if weights is None else (weights.weight, weights.bonus)
+        return cls(features, trajectory.action, trajectory.log_prob, advantage, *added)
 
 
 def actor_loss(

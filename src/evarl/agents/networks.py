@@ -1,4 +1,4 @@
-"""Actor and critic: separate multilayer perceptrons on flattened observations."""
+"""Actor and critic, separate multilayer perceptrons on flattened observations, and steps of their optimisers."""
 
 import functools
 from typing import Any
@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax.linen.initializers import constant, orthogonal, zeros
 from jaxtyping import Array, Float
 
@@ -87,6 +88,16 @@ def flat_features(observation: Array, axes: int) -> Float[Array, "*batch feature
 def first_product(network: Parameters, features: Float[Array, "*batch features"]) -> Float[Array, "*batch width"]:
     """The features times the kernel of an actor's or a critic's first layer."""
     return features @ network["params"]["MLP_0"]["Dense_0"]["kernel"]
+
+
+def descend(
+    optimizer: optax.GradientTransformation, gradient: optax.Updates, state: optax.OptState, parameters: Any
+) -> tuple[Any, optax.OptState]:
+    """The parameters and the optimiser's state after one gradient step."""
+    # Optax mixes dtypes, which is an error under the strict rules that evarl is tested with
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        step, state = optimizer.update(gradient, state, parameters)
+    return optax.apply_updates(parameters, step), state
 
 
 def _recall(product: Array, x: Array, kernel: Array, *_: Any, **__: Any) -> Array:

@@ -24,25 +24,13 @@ class PPO(ActorCritic):
         return config.ppo.epochs * config.ppo.minibatches
 
     def learn(
-        self,
-        state: AgentState,
-        key: Key,
-        trajectory: Trajectory,
-        reward: Float[Array, "T N"],
-        weights: GradientWeights | None,
+        self, state: AgentState, key: Key, trajectory: Trajectory, weights: GradientWeights | None
     ) -> tuple[AgentState, Metrics]:
         """`epochs` passes of `minibatches` gradient steps; advantages are computed once, with the critic as it was."""
         features = self.features(state.policy, trajectory.observation)
-        value, advantage = self.advantages(state.policy, trajectory, features, state.policy.critic, reward)
+        value, advantage = self.advantages(state.policy, trajectory, features, state.policy.critic)
         size, minibatches = advantage.size, self.config.ppo.minibatches
-        batch = ActorBatch(
-            features=features,
-            action=trajectory.action,
-            log_prob=trajectory.log_prob,
-            advantage=advantage,
-            weight=None if weights is None else weights.weight,
-            bonus=None if weights is None else weights.bonus,
-        )
+        batch = ActorBatch.create(features, trajectory, advantage, weights)
         rows = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), (batch, value + advantage))
 
         def one_step(state: AgentState, chosen: Int[Array, " B"]) -> tuple[AgentState, Metrics]:
@@ -67,11 +55,10 @@ class PPO(ActorCritic):
         def critic_loss(critic: Parameters) -> Array:
             return value_loss(self.apply_critic(critic, batch.features), target)
 
-        loss = actor_loss(self, state.policy, batch, weights, surrogate)
-        (_, (actor_cost, entropy, log_prob)), actor_gradient = jax.value_and_grad(loss, has_aux=True)(
-            state.policy.actor
-        )
-        critic_cost, critic_gradient = jax.value_and_grad(critic_loss)(state.policy.critic)
+        policy = state.policy
+        loss = actor_loss(self, policy, batch, weights, surrogate)
+        (_, (actor_cost, entropy, log_prob)), actor_gradient = jax.value_and_grad(loss, has_aux=True)(policy.actor)
+        critic_cost, critic_gradient = jax.value_and_grad(critic_loss)(policy.critic)
         log_ratio = log_prob - batch.log_prob
         metrics = {
             "policy_loss": actor_cost,

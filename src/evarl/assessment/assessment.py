@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from evarl.assessment.scenarios import NAME
 from evarl.errors import InputError
 from evarl.ranges import whole
 from evarl.simulation.rollouts import Act, AssessmentRollout, Mapping, unchanged
@@ -43,16 +44,11 @@ class Assessment:
         states = self.simulator.checked(self.start_states)
         sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(states)}
         if len(sizes) != 1 or sizes in ({()}, {(0,)}):
-            raise InputError(
-                f"assessment.start-states: leading shapes {sorted(sizes)} are not allowed; must be k ≥ 1 stacked states"
-            )
-        expected, given = _shapes(self.simulator.start_template()), _shapes(states, stacked=True)
-        same = str(jax.tree.structure(expected)) == str(jax.tree.structure(given))
-        if not same or jax.tree.leaves(expected) != jax.tree.leaves(given):
-            raise InputError(
-                f"assessment.start-states: {_described(given)} is not allowed; a state of {self.world.name} is "
-                f"{_described(expected)}"
-            )
+            raise InputError(f"{NAME}: leading shapes {sorted(sizes)} are not allowed; must be k ≥ 1 stacked states")
+        template = self.simulator.start_template()
+        expected, given = _described(template), _described(states, stacked=True)
+        if given != expected or str(jax.tree.structure(states)) != str(jax.tree.structure(template)):
+            raise InputError(f"{NAME}: {given} is not allowed; a state of {self.world.name} is {expected}")
         object.__setattr__(self, "start_states", states)
 
     @property
@@ -72,7 +68,7 @@ class Assessment:
 
     def observations(self) -> Array | np.ndarray:
         """Observations [k, ...] at the start states, in the deployment world's space."""
-        return self.simulator.observations(self.start_states, self._mapping(None))
+        return self.simulator.observations(self.start_states, Mapping(self.map_observation))
 
     def take(self, act: Act, key: Key, replicates: int, action_space: Space | None = None) -> AssessmentRollout:
         """Roll the policy out in every scenario, `replicates` times.
@@ -80,44 +76,31 @@ class Assessment:
         `action_space` is that of the deployment world, by default that of the assessment's world. In a compiled world the
         call can be traced.
         """
-        mapping = self._mapping(action_space)
+        mapping = Mapping(self.map_observation, self.map_action, action_space)
         return self.simulator.assess(act, self.start_states, self.horizon, replicates, key, mapping)
 
     def check_compatible(self, deployment: AnyWorld) -> None:
         """Refuse an assessment in which a policy of the deployment world cannot act."""
-        kinds = ("on the host", "in JAX")
-        here, there = (simulator_for(world).traceable for world in (self.world, deployment))
-        if here != there:
-            raise InputError(
-                f"assessment.world: {self.world.name} is {kinds[here]}, {deployment.name} is {kinds[there]}; both must be of "
-                "one kind"
-            )
+        here, there = f"assessment.world: {self.world.name}", deployment.name
+        kinds = [("on the host", "in JAX")[simulator_for(world).traceable] for world in (self.world, deployment)]
+        if kinds[0] != kinds[1]:
+            raise InputError(f"{here} is {kinds[0]}, {there} is {kinds[1]}; both must be of one kind")
         space, wanted = self.world.observation_space, deployment.observation_space
         shown = jax.eval_shape(self.map_observation, jax.ShapeDtypeStruct(space.shape, np.dtype(space.dtype)))
         if shown.shape != wanted.shape or shown.dtype != np.dtype(wanted.dtype):
             raise InputError(
-                f"assessment.world: {self.world.name} shows {shown.dtype}{list(shown.shape)}, {deployment.name} "
-                f"{wanted.dtype}{list(wanted.shape)} in the observation space; give a map_observation from one to the other"
+                f"{here} shows {shown.dtype}{list(shown.shape)}, {there} {wanted.dtype}{list(wanted.shape)} in the "
+                "observation space; give a map_observation from one to the other"
             )
         if self.map_action is unchanged and self.world.action_space != deployment.action_space:
             raise InputError(
-                f"assessment.world: {self.world.name} takes {self.world.action_space}, {deployment.name} "
-                f"{deployment.action_space} as action space; give a map_action from the second to the first"
+                f"{here} takes {self.world.action_space}, {there} {deployment.action_space} as action space; give a "
+                "map_action from the second to the first"
             )
 
-    def _mapping(self, action_space: Space | None) -> Mapping:
-        return Mapping(self.map_observation, self.map_action, action_space)
 
-
-def _shapes(tree: Any, stacked: bool = False) -> Any:
-    """Shapes and dtypes that arrays have in a compiled program; without the leading axis if they are stacked."""
-
-    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
-        array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
-        return jax.ShapeDtypeStruct(array.shape[int(stacked) :], jax.dtypes.canonicalize_dtype(array.dtype))
-
-    return jax.tree.map(shape, tree)
-
-
-def _described(tree: Any) -> str:
-    return ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in jax.tree.leaves(tree)) or "nothing"
+def _described(tree: Any, stacked: bool = False) -> str:
+    """Dtypes and shapes that arrays have in a compiled program; without the leading axis if they are stacked."""
+    arrays = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+    told = [f"{jax.dtypes.canonicalize_dtype(x.dtype)}{list(x.shape[int(stacked) :])}" for x in arrays]
+    return ", ".join(told) or "nothing"

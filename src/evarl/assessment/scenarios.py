@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from evarl.errors import InputError
-from evarl.simulation.simulator import Simulator, simulator_for
+from evarl.simulation.simulator import simulator_for
 from evarl.worlds.world import AnyWorld
 
 NAME = "assessment.start-states"
@@ -37,31 +37,20 @@ def given_states(world: AnyWorld, states: list[tuple[float, ...]], name: str = N
             f"{name}: a state of {world.name} is more than a list of numbers; use states visited by a base policy, or build "
             "an Assessment in Python"
         )
-    if jnp.issubdtype(expected[0].dtype, jnp.integer):
-        return simulator.checked(_indices(world, states, name).astype(expected[0].dtype))
-    return _positions(simulator, expected[0], states, name)
-
-
-def _indices(world: AnyWorld, states: list[tuple[float, ...]], name: str) -> np.ndarray:
-    """Whole numbers, one for each state."""
-    if any(len(state) != 1 or not float(state[0]).is_integer() for state in states):
-        raise InputError(f"{name}: {states} is not allowed; must be one whole number for each state")
-    indices, count = np.asarray([int(state[0]) for state in states]), getattr(world, "state_count", None)
-    if count is not None and not ((indices >= 0) & (indices < count)).all():
-        raise InputError(f"{name}: {indices.tolist()} is not allowed; {world.name} has states 0 to {count - 1}")
-    return indices
-
-
-def _positions(
-    simulator: Simulator, expected: jax.ShapeDtypeStruct, states: list[tuple[float, ...]], name: str
-) -> np.ndarray:
-    """Arrays of real numbers [k, ...] that the world can show."""
-    world, size = simulator.world, int(np.prod(expected.shape))
+    first, refused = expected[0], f"{name}: {states} is not allowed;"
+    if jnp.issubdtype(first.dtype, jnp.integer):
+        if any(len(state) != 1 or not float(state[0]).is_integer() for state in states):
+            raise InputError(f"{refused} must be one whole number for each state")
+        indices, count = np.asarray([int(state[0]) for state in states]), getattr(world, "state_count", None)
+        if count is not None and not ((indices >= 0) & (indices < count)).all():
+            raise InputError(f"{name}: {indices.tolist()} is not allowed; {world.name} has states 0 to {count - 1}")
+        return simulator.checked(indices.astype(first.dtype))
     if not np.isfinite(np.concatenate([np.asarray(state) for state in states])).all():
-        raise InputError(f"{name}: {states} is not allowed; must be finite numbers")
+        raise InputError(f"{refused} must be finite numbers")
+    size = int(np.prod(first.shape))
     if any(len(state) != size for state in states):
-        raise InputError(f"{name}: {states} is not allowed; a state of {world.name} has {size} numbers")
-    physics = np.asarray(states, expected.dtype).reshape(len(states), *expected.shape)
+        raise InputError(f"{refused} a state of {world.name} has {size} numbers")
+    physics = np.asarray(states, first.dtype).reshape(len(states), *first.shape)
     low, high = world.observation_space.bounds()
     for state, seen in zip(states, np.asarray(simulator.observations(physics)), strict=True):
         if not ((seen >= low) & (seen <= high)).all():

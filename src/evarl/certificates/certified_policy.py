@@ -18,7 +18,8 @@ from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.runs.assessments import ASSESSMENT
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
-from evarl.simulation.rollouts import Act, StartStates
+from evarl.simulation.episodes import StartStates
+from evarl.simulation.rollouts import Act
 from evarl.simulation.simulator import simulator_for
 from evarl.worlds.world import AnyWorld, Key
 

@@ -16,7 +16,8 @@ from evarl.evaluation.results import START, VISITED, Queries, SeedEvaluation
 from evarl.evaluation.scores import average
 from evarl.ope.configuration import LABELS, LogSettings
 from evarl.runs.run import Run
-from evarl.simulation.rollouts import Act, StartStates
+from evarl.simulation.episodes import StartStates
+from evarl.simulation.rollouts import Act
 from evarl.simulation.simulator import simulator_for
 from evarl.truth.monte_carlo import Truth, true_values
 from evarl.worlds.world import Key

@@ -19,7 +19,8 @@ from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator, features
 from evarl.learning.configuration import TrainConfig
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
-from evarl.simulation.rollouts import Act, ActionError, check_actions
+from evarl.simulation.host import ActionError, check_actions
+from evarl.simulation.rollouts import Act
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_assessment
 from evarl.truth.controlled import Value

@@ -8,14 +8,9 @@ from evarl.errors import InputError
 from evarl.ranges import flag, real, whole
 from evarl.registry import Registry
 
+_KINDS = {"listing": "Listing", "pairs": "PairTokens", "factored": "Factored", "linear": "Linear"}
 NETWORKS: Registry[Callable[..., Any]] = Registry(
-    "evaluator",
-    {
-        "listing": "evarl.evaluators.networks:Listing",
-        "pairs": "evarl.evaluators.networks:PairTokens",
-        "factored": "evarl.evaluators.networks:Factored",
-        "linear": "evarl.evaluators.networks:Linear",
-    },
+    "evaluator", {kind: f"evarl.evaluators.networks:{name}" for kind, name in _KINDS.items()}
 )
 """Functions (config, dtype) → network."""
 

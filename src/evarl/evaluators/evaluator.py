@@ -10,7 +10,7 @@ import optax
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from evarl.agents.optimisers import descend
+from evarl.agents.networks import descend
 from evarl.assessment.behaviour import Behaviour
 from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
@@ -37,10 +37,8 @@ class RunningScale(struct.PyTreeNode):
     def update(self, batch: Float[Array, "*batch_and_shape"], rate: Float[Array, ""]) -> "RunningScale":
         """Move towards the statistics of a batch."""
         batch = batch.reshape(-1, *self.mean.shape)
-        return RunningScale(
-            self.mean + rate * (batch.mean(axis=0) - self.mean),
-            self.square + rate * ((batch**2).mean(axis=0) - self.square),
-        )
+        mean = self.mean + rate * (batch.mean(axis=0) - self.mean)
+        return RunningScale(mean, self.square + rate * ((batch**2).mean(axis=0) - self.square))
 
     def deviation(self) -> Float[Array, "*shape"]:
         """Standard deviation, kept away from zero."""
@@ -103,13 +101,9 @@ class Evaluator:
         k, width = self.scenarios.shape[0], self.observation_space.size
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.behaviour)
         parameters = self.network.init(key, jnp.zeros((k, width)), features(zeros), jnp.zeros((1, width)))
-        return EvaluatorState(
-            parameters=parameters,
-            optimizer=self.optimizer.init(parameters),
-            target=RunningScale.create(()),
-            behaviour=jax.tree.map(lambda x: RunningScale.create(x.shape[1:]), self.behaviour),
-            observation=RunningScale.create((width,)),
-        )
+        target, observation = RunningScale.create(()), RunningScale.create((width,))
+        behaviour = jax.tree.map(lambda x: RunningScale.create(x.shape[1:]), self.behaviour)
+        return EvaluatorState(parameters, self.optimizer.init(parameters), target, behaviour, observation)
 
     def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Array) -> Float[Array, " Q"]:
         """V̂ at the queries [Q, ...] for the policy that behaved like this, in units of reward."""
@@ -118,14 +112,10 @@ class Evaluator:
 
     def rescale(self, state: EvaluatorState, record: PolicyRecord, rate: Float[Array, ""]) -> EvaluatorState:
         """Update the running scales with the newest policy, whose weight is `rate`."""
-        observation = state.observation
         if self.observation_space.dtype != "bool":
-            observation = observation.update(record.observation.astype(jnp.float32), rate)
-        return state.replace(
-            target=state.target.update(record.target, rate),
-            behaviour=_with_scales(lambda scale, x: scale.update(x, rate), state.behaviour, record.behaviour),
-            observation=observation,
-        )
+            state = state.replace(observation=state.observation.update(record.observation.astype(jnp.float32), rate))
+        behaviour = _with_scales(lambda scale, x: scale.update(x, rate), state.behaviour, record.behaviour)
+        return state.replace(target=state.target.update(record.target, rate), behaviour=behaviour)
 
     def fit(
         self, state: EvaluatorState, memory: Memory, stored: Int[Array, ""], steps: Int[Array, ""], key: Key
@@ -156,9 +146,8 @@ class Evaluator:
     def _standardised(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
         def standardise(scale: RunningScale, x: Array) -> Array:
             # what never varied has taught nothing; divided by the floor, it would be given enormous slopes
-            mean, deviation, varies = (
-                y if y.ndim == 0 else y[None] for y in (scale.mean, scale.deviation(), scale.varies())
-            )
+            numbers = scale.mean, scale.deviation(), scale.varies()
+            mean, deviation, varies = (y if y.ndim == 0 else y[None] for y in numbers)
             return jnp.where(varies, (x - mean) / deviation, 0.0)
 
         shown = features(_with_scales(standardise, state.behaviour, behaviour))

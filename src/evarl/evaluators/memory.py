@@ -30,13 +30,9 @@ class Memory(struct.PyTreeNode):
     @classmethod
     def create(cls, policies: int, transitions: int, space: Box, behaviour: Any) -> "Memory":
         """Empty slots; `behaviour` has the shapes of one policy's."""
-        return cls(
-            PolicyRecord(
-                jnp.zeros((policies, transitions, *space.shape), space.dtype),
-                jnp.zeros((policies, transitions)),
-                jax.tree.map(lambda x: jnp.zeros((policies, *x.shape), x.dtype), behaviour),
-            )
-        )
+        observation = jnp.zeros((policies, transitions, *space.shape), space.dtype)
+        behaviour = jax.tree.map(lambda x: jnp.zeros((policies, *x.shape), x.dtype), behaviour)
+        return cls(PolicyRecord(observation, jnp.zeros((policies, transitions)), behaviour))
 
     @property
     def policies(self) -> int:
@@ -58,8 +54,5 @@ class Memory(struct.PyTreeNode):
         policies, transitions = self.slots.target.shape
         slots = jnp.arange(policies) % filled
         rows = jax.random.randint(key, (policies, -(-batch_size // policies)), 0, transitions)
-        return PolicyRecord(
-            self.slots.observation[slots[:, None], rows],
-            self.slots.target[slots[:, None], rows],
-            jax.tree.map(lambda table: table[slots], self.slots.behaviour),
-        )
+        observation, target = (table[slots[:, None], rows] for table in (self.slots.observation, self.slots.target))
+        return PolicyRecord(observation, target, jax.tree.map(lambda table: table[slots], self.slots.behaviour))

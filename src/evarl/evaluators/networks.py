@@ -54,10 +54,17 @@ class Pairs(nn.Module):
 
 
 class ValueNetwork(nn.Module):
-    """What the four kinds share. `dtype` is that of the parameters; the inputs must have the same."""
+    """What the four kinds share; each adds `_values`. `dtype` is that of the parameters, and must be that of the inputs."""
 
     config: NetworkConfig
     dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
+    ) -> Float[Array, " Q"]:
+        """The predicted values."""
+        return self._values(scenarios, behaviour, queries)
 
     def query_alone(self, tokens: Float[Array, "n h"], queries: Float[Array, "Q h"]) -> Float[Array, "Q h"]:
         """Give each query a sequence of its own, tokens and query, and return what becomes of the query there."""
@@ -77,11 +84,7 @@ class Listing(ValueNetwork):
     the output stays the same when they are permuted among the states.
     """
 
-    @nn.compact
-    def __call__(
-        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
-    ) -> Float[Array, " Q"]:
-        """The predicted values."""
+    def _values(self, scenarios: Array, behaviour: Array, queries: Array) -> Array:
         dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
         k = len(behaviour)
         positions = nn.Embed(k + 1, self.config.width, param_dtype=self.dtype)(jnp.arange(k + 1))
@@ -94,11 +97,7 @@ class Listing(ValueNetwork):
 class PairTokens(ValueNetwork):
     """A state and its return are one token: k + 1 tokens for each query, without positions."""
 
-    @nn.compact
-    def __call__(
-        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
-    ) -> Float[Array, " Q"]:
-        """The predicted values."""
+    def _values(self, scenarios: Array, behaviour: Array, queries: Array) -> Array:
         asked = nn.Dense(self.config.width, param_dtype=self.dtype, name="query")(queries)
         return self.value(self.query_alone(Pairs(self.config, self.dtype)(scenarios, behaviour), asked))
 
@@ -113,11 +112,7 @@ class Factored(ValueNetwork):
     goes to products with Q rows.
     """
 
-    @nn.compact
-    def __call__(
-        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
-    ) -> Float[Array, " Q"]:
-        """The predicted values."""
+    def _values(self, scenarios: Array, behaviour: Array, queries: Array) -> Array:
         width, heads = self.config.width, self.config.heads
         dense = partial(nn.Dense, param_dtype=self.dtype)
         pairs = nn.relu(Pairs(self.config, self.dtype)(scenarios, behaviour))
@@ -136,11 +131,7 @@ class Linear(ValueNetwork):
     φ is positive, so V̂ is a convex combination of the returns, and linear in them. The sums over i come first.
     """
 
-    @nn.compact
-    def __call__(
-        self, scenarios: Float[Array, "k F"], behaviour: Float[Array, "k B"], queries: Float[Array, "Q F"]
-    ) -> Float[Array, " Q"]:
-        """The predicted values."""
+    def _values(self, scenarios: Array, behaviour: Array, queries: Array) -> Array:
         dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
         phi = nn.Sequential([dense(), nn.relu, dense(), nn.softplus])
         known, asked = phi(scenarios) + SIMILARITY_FLOOR, phi(queries) + SIMILARITY_FLOOR

@@ -23,8 +23,7 @@ from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import Scales, Table, prepare, target_actions
 from evarl.ope.policy import TargetPolicy
 from evarl.ranges import flag
-from evarl.worlds.third_party import lenient_promotion
-from evarl.worlds.world import Key
+from evarl.worlds.world import Key, lenient_promotion
 
 TRACE = 20
 """Points of the trace of training."""

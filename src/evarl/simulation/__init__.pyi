@@ -1,10 +1,10 @@
 from .episodes import EpisodeClock as EpisodeClock
+from .episodes import Returns as Returns
+from .episodes import StartStates as StartStates
 from .episodes import episode_statistics as episode_statistics
 from .rollouts import Act as Act
 from .rollouts import AssessmentRollout as AssessmentRollout
 from .rollouts import Batch as Batch
 from .rollouts import Mapping as Mapping
-from .rollouts import Returns as Returns
-from .rollouts import StartStates as StartStates
 from .simulator import Simulator as Simulator
 from .simulator import simulator_for as simulator_for

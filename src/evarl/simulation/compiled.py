@@ -1,8 +1,9 @@
 """The engine of worlds in JAX: environments are vmapped, and loops over steps run inside compiled programs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,20 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
-from evarl.simulation.episodes import final_slots, record_final
-from evarl.simulation.rollouts import (
-    SAME,
-    Act,
-    AssessmentRollout,
-    Batch,
-    Function,
-    Mapping,
-    Noise,
-    Returns,
-    StartStates,
-    as_data,
-    unchanged,
-)
+from evarl.simulation.episodes import Returns, StartStates, final_slots, record_final
+from evarl.simulation.rollouts import SAME, Act, AssessmentRollout, Batch, Mapping, Noise, as_data, unchanged
 from evarl.worlds.world import Key, Step, World, WorldState, select
 
 AT_ONCE = 4096
@@ -40,29 +29,6 @@ class WorldStates(struct.PyTreeNode):
     """[N, ...]"""
     label: Int[Array, " N"]
     """`Trajectory.start_label` of the next step: −1 in mid-episode."""
-
-
-class _Collecting(NamedTuple):
-    """Carry of `collect`."""
-
-    states: WorldStates
-    final: Array
-    """[K, N, ...] observations at truncations so far."""
-    truncations: Int[Array, " N"]
-    resets: Int[Array, " N"]
-
-
-class _Rollout(NamedTuple):
-    """M episodes that are rolled out to their ends."""
-
-    key: Key
-    states: WorldState
-    observation: Array
-    alive: Bool[Array, " M"]
-    weight: Float[Array, ""]
-    """γ^t."""
-    discounted: Float[Array, " M"]
-    undiscounted: Float[Array, " M"]
 
 
 class _Reservoir(NamedTuple):
@@ -81,18 +47,12 @@ class CompiledSimulator:
     traceable: ClassVar[bool] = True
     default_rollouts: ClassVar[int] = 64
 
-    def compile(self, function: Function) -> Function:
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that calls this simulator, compiled."""
-        return cast(Function, jax.jit(function))
+        return jax.jit(function)
 
     def step(
-        self,
-        act: Act,
-        noise: Array,
-        keys: Array,
-        states: WorldState,
-        observation: Array,
-        mapping: Mapping = SAME,
+        self, act: Act, noise: Array, keys: Array, states: WorldState, observation: Array, mapping: Mapping = SAME
     ) -> tuple[tuple[Array, ...], Step]:
         """Let the policy act in N environments and move each by one step: the policy's outputs, and the step.
 
@@ -111,13 +71,7 @@ class CompiledSimulator:
         return WorldStates(*jax.vmap(self.world.reset)(jax.vmap(jax.random.fold_in)(group_keys, count)), count)
 
     def collect(
-        self,
-        batch: Batch,
-        act: Act,
-        states: WorldStates,
-        key: Key,
-        index: int | Int[Array, ""] = 0,
-        noise: Noise = unchanged,
+        self, batch: Batch, act: Act, states: WorldStates, key: Key, index: Any = 0, noise: Noise = unchanged
     ) -> tuple[WorldStates, Trajectory]:
         """Collect T steps of N environments; an episode that ends is followed by a new one. To be traced.
 
@@ -128,9 +82,10 @@ class CompiledSimulator:
         step_key, reset_key = jax.random.split(key)
         group_keys = _group_keys(reset_key, batch)
 
-        def one_step(
-            carry: _Collecting, drawn: tuple[Array, Array]
-        ) -> tuple[_Collecting, tuple[tuple[Array, ...], tuple[Array, ...]]]:
+        # states, observations [K, N, ...] at truncations so far, numbers of truncations and of resets
+        Carry = tuple[WorldStates, Array, Int[Array, " N"], Int[Array, " N"]]
+
+        def one_step(carry: Carry, drawn: tuple[Array, Array]) -> tuple[Carry, tuple[tuple[Array, ...], ...]]:
             states, final, truncations, resets = carry
             acted, step = self.step(act, *drawn, states.state, states.observation)
             done = step.terminated | step.truncated
@@ -145,13 +100,13 @@ class CompiledSimulator:
             following = jax.lax.cond(done.any(), begin_anew, lambda onward: onward, onward)
             kept = (states.observation, *acted[:2], step.reward, step.terminated, step.truncated, states.label)
             counted = truncations + step.truncated.astype(jnp.int32), resets + done.astype(jnp.int32)
-            return _Collecting(following, final, *counted), (kept, acted[2:])
+            return (following, final, *counted), (kept, acted[2:])
 
         shape = final_slots(batch.steps, self.world.horizon), *states.observation.shape
         zeros = jnp.zeros(batch.environments, jnp.int32)
         act_keys, step_keys = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.split(step_key, batch.steps)), 1, 0)
         step_keys = jax.vmap(lambda key: jax.random.split(key, batch.environments))(step_keys)
-        carry = _Collecting(states, jnp.zeros(shape, states.observation.dtype), zeros, zeros)
+        carry = states, jnp.zeros(shape, states.observation.dtype), zeros, zeros
         (states, final, _, _), (kept, more) = jax.lax.scan(one_step, carry, (jax.vmap(noise)(act_keys), step_keys))
         # a start state drawn in this batch and begun in the next must not be taken for one that the next batch draws
         label = jnp.where(states.label >= 0, states.label + batch.steps, states.label)
@@ -159,7 +114,7 @@ class CompiledSimulator:
 
     def start_states(self, key: Key, count: int) -> StartStates:
         """Start states drawn from μ_D."""
-        return _stack(*_start_states(self, key, count))
+        return _start_states(self, key, count)
 
     def visited_states(
         self, act: Act, key: Key, count: int, environments: int = 64, episodes: int | None = None
@@ -175,7 +130,7 @@ class CompiledSimulator:
         """
         if episodes is None:
             episodes = -(-count // environments)
-        return _stack(*_visited_states(self, as_data(act), key, count, environments, episodes))
+        return _visited_states(self, as_data(act), key, count, environments, episodes)
 
     def episode_returns(self, act: Act, starts: StartStates, key: Key) -> Returns:
         """Returns [Q] of one episode from each state, all in one program."""
@@ -249,14 +204,10 @@ def _split(key: Key, count: int) -> tuple[Key, Array]:
     return act_key, jax.random.split(step_key, count)
 
 
-def _stack(states: WorldState, observation: Array) -> StartStates:
-    return StartStates(states, observation, states.elapsed, states.physics)
-
-
 @partial(jax.jit, static_argnames=("simulator", "count"))
-def _start_states(simulator: CompiledSimulator, key: Key, count: int) -> tuple[WorldState, Array]:
+def _start_states(simulator: CompiledSimulator, key: Key, count: int) -> StartStates:
     begun = simulator.begin(Batch(count, 1), key)
-    return begun.state, begun.observation
+    return StartStates(begun.state, begun.observation, begun.state.elapsed, begun.state.physics)
 
 
 @partial(jax.jit, static_argnames="simulator")
@@ -264,27 +215,19 @@ def _episode_returns(
     simulator: CompiledSimulator, act: Act, states: WorldState, observation: Array, key: Key
 ) -> tuple[Float[Array, " M"], Float[Array, " M"]]:
     """Discounted and undiscounted return from each of M states; the loop stops when the last episode has ended."""
-    world = simulator.world
+    Carry = tuple[Key, WorldState, Array, Bool[Array, " M"], Float[Array, ""], Float[Array, " M"], Float[Array, " M"]]
+    world, zeros = simulator.world, jnp.zeros(observation.shape[0])
 
-    def one_step(rollout: _Rollout) -> _Rollout:
-        key, step_key = jax.random.split(rollout.key)
-        drawn = _split(step_key, observation.shape[0])
-        _, step = simulator.step(act, *drawn, rollout.states, rollout.observation)
-        reward = jnp.where(rollout.alive, step.reward, 0.0)
-        return _Rollout(
-            key=key,
-            states=step.state,
-            observation=step.observation,
-            alive=rollout.alive & ~step.done,
-            weight=rollout.weight * world.discount,
-            discounted=rollout.discounted + rollout.weight[None] * reward,
-            undiscounted=rollout.undiscounted + reward,
-        )
+    def one_step(carry: Carry) -> Carry:
+        key, states, observation, alive, weight, discounted, undiscounted = carry
+        key, step_key = jax.random.split(key)
+        _, step = simulator.step(act, *_split(step_key, observation.shape[0]), states, observation)
+        reward = jnp.where(alive, step.reward, 0.0)
+        totals = discounted + weight[None] * reward, undiscounted + reward
+        return key, step.state, step.observation, alive & ~step.done, weight * world.discount, *totals
 
-    alive, zeros = states.elapsed < world.horizon, jnp.zeros(observation.shape[0])
-    rollout = _Rollout(key, states, observation, alive, jnp.ones(()), zeros, zeros)
-    rollout = jax.lax.while_loop(lambda rollout: rollout.alive.any(), one_step, rollout)
-    return rollout.discounted, rollout.undiscounted
+    carry = key, states, observation, states.elapsed < world.horizon, jnp.ones(()), zeros, zeros
+    return jax.lax.while_loop(lambda carry: carry[3].any(), one_step, carry)[-2:]
 
 
 @partial(jax.jit, static_argnames="simulator")
@@ -316,7 +259,7 @@ def _offer(reservoir: _Reservoir, key: Key, states: WorldState, alive: Bool[Arra
 @partial(jax.jit, static_argnames=("simulator", "count", "environments", "episodes"))
 def _visited_states(
     simulator: CompiledSimulator, act: Act, key: Key, count: int, environments: int, episodes: int
-) -> tuple[WorldState, Array]:
+) -> StartStates:
     def one_step(walk: _Walk) -> _Walk:
         key, states, observation, alive, reservoir = walk
         key, offer_key, step_key = jax.random.split(key, 3)
@@ -339,4 +282,4 @@ def _visited_states(
     position = jnp.arange(count, dtype=jnp.int32)
     position = jax.random.permutation(order_key, jnp.where(position < reservoir.seen[None], position, again))
     states = jax.tree.map(lambda leaf: leaf[position], reservoir.kept)
-    return states, jax.vmap(simulator.world.observation)(states.physics)
+    return StartStates(states, jax.vmap(simulator.world.observation)(states.physics), states.elapsed, states.physics)

@@ -1,9 +1,54 @@
-"""Returns and lengths of the episodes in a batch, and observations at truncations."""
+"""Whole episodes: where they begin, their returns and lengths, and observations at truncations."""
+
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
+
+
+class StartStates(struct.PyTreeNode):
+    """Q states at which rollouts begin. What a state is, only the simulator that made it knows."""
+
+    state: Any
+    """Stacked states of a compiled world, or reset seeds [Q] of a host world."""
+    observation: Array | np.ndarray
+    """[Q, ...]"""
+    elapsed: Int[Array | np.ndarray, " Q"]
+    """Steps of the episode that were taken before."""
+    identity: Any
+    """Arrays with the leading axis Q; states are the same where all of these agree."""
+
+    @property
+    def drawn(self) -> int:
+        """The number Q."""
+        return int(self.observation.shape[0])
+
+    @cached_property
+    def distinct(self) -> int:
+        """How many of the states are different."""
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.identity)]
+        return len({b"".join(leaf[row].tobytes() for leaf in leaves) for row in range(self.drawn)})
+
+    @property
+    def queries(self) -> Array | np.ndarray:
+        """Observations at which values are predicted: the first if all states are equal, else all of them."""
+        return self.observation[:1] if self.distinct == 1 else self.observation
+
+    def __str__(self) -> str:
+        return f"{self.distinct} distinct of {self.drawn} drawn from μ_D"
+
+
+class Returns(NamedTuple):
+    """Returns of whole episodes."""
+
+    discounted: Float[np.ndarray, "..."]
+    """Σ_t γ^t r_t."""
+    undiscounted: Float[np.ndarray, "..."]
+    """Σ_t r_t."""
 
 
 class EpisodeClock(struct.PyTreeNode):

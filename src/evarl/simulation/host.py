@@ -1,6 +1,7 @@
 """The engine of worlds on the host: a Python loop around open environments, with the policy compiled."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -13,20 +14,8 @@ from jaxtyping import Array, Int
 from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import InputError
-from evarl.simulation.rollouts import (
-    SAME,
-    Act,
-    AssessmentRollout,
-    Batch,
-    Function,
-    Mapping,
-    Noise,
-    Returns,
-    StartStates,
-    as_data,
-    check_actions,
-    unchanged,
-)
+from evarl.simulation.episodes import Returns, StartStates
+from evarl.simulation.rollouts import SAME, Act, AssessmentRollout, Batch, Mapping, Noise, as_data, unchanged
 from evarl.worlds.spaces import Discrete, Space
 from evarl.worlds.world import HostEnvironments, HostStep, HostWorld, Key
 
@@ -34,6 +23,9 @@ AT_ONCE = 16
 """Episodes that run at a time."""
 SEEDS = 2**31 - 1
 """Reset seeds are drawn from 0 to one less."""
+
+Reset = Callable[[int], np.ndarray]
+"""Resets the environment with a number: the observation."""
 
 
 @dataclass
@@ -61,20 +53,18 @@ class HostSimulator:
     traceable: ClassVar[bool] = False
     default_rollouts: ClassVar[int] = 8
 
-    def compile(self, function: Function) -> Function:
+    def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself: only the policy is compiled."""
         return function
 
     def begin(self, batch: Batch, key: Key, seed: int = 0, index: int = 0) -> HostStates:
         """Open and reset N environments. A resumed run begins new episodes, since those under way cannot be saved."""
         environments, count = self.world.open(batch.environments), batch.environments
-        shown = [
-            environments.reset(i, _reset_seed(seed, index, i // batch.rollouts_per_start, 0)) for i in range(count)
-        ]
-        return HostStates(environments, np.stack(shown), np.zeros(count, np.int32), seed)
+        seeds = [_reset_seed(seed, index, i // batch.rollouts_per_start, 0) for i in range(count)]
+        return HostStates(environments, _reset(environments, seeds), np.zeros(count, np.int32), seed)
 
     def collect(
-        self, batch: Batch, act: Act, states: HostStates, key: Key, index: int = 0, noise: Noise = unchanged
+        self, batch: Batch, act: Act, states: HostStates, key: Key, index: Any = 0, noise: Noise = unchanged
     ) -> tuple[HostStates, Trajectory]:
         """Collect T steps of N environments; `index` is the number of the update, from which reset seeds are made.
 
@@ -137,52 +127,33 @@ class HostSimulator:
             )
         return seeds.astype(np.int64)
 
-    def observations(self, start_states: Int[np.ndarray, " k"], mapping: Mapping = SAME) -> np.ndarray:
+    def observations(self, start_states: Any, mapping: Mapping = SAME) -> np.ndarray:
         """Observations [k, ...] at the start states of an assessment."""
-        environments = self.world.open(1)
-        try:
+        with closing(self.world.open(1)) as environments:
             return _mapped(mapping, np.stack([environments.reset(0, int(seed)) for seed in start_states]))
-        finally:
-            environments.close()
 
     def assess(
-        self,
-        act: Act,
-        start_states: Int[np.ndarray, " k"],
-        horizon: int,
-        replicates: int,
-        key: Key,
-        mapping: Mapping = SAME,
+        self, act: Act, start_states: Any, horizon: int, replicates: int, key: Key, mapping: Mapping = SAME
     ) -> AssessmentRollout:
         """Roll the policy out for `horizon` steps from each reset seed, `replicates` times.
 
         An environment whose episode ended is reset, and its rewards no longer count.
         """
         seeds = [int(seed) for seed in np.repeat(start_states, replicates)]
-        environments = self.world.open(len(seeds))
         alive, rows = np.ones(len(seeds), bool), []
-        try:
-            first = np.stack([environments.reset(i, seed) for i, seed in enumerate(seeds)])
-            states = HostStates(environments, first, np.zeros(len(seeds), np.int32), 0)
+        with closing(self.world.open(len(seeds))) as environments:
+            states = HostStates(environments, _reset(environments, seeds), np.zeros(len(seeds), np.int32), 0)
             reset = lambda i: environments.reset(i, seeds[i])  # noqa: E731
             keys = jax.random.split(key, horizon)
             for shown, (action, log_prob), step in self._walk(act, states, keys, reset, mapping):
                 rows.append((shown, action, log_prob, np.where(alive, step.reward, np.float32(0)), alive))
                 alive = alive & ~step.done
-        finally:
-            environments.close()
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
         shape = (horizon, len(start_states), replicates)
         return AssessmentRollout(*(jnp.asarray(x.reshape(*shape, *x.shape[2:])) for x in columns))
 
     def _walk(
-        self,
-        act: Act,
-        states: HostStates,
-        keys: Array,
-        reset: Callable[[int], np.ndarray],
-        mapping: Mapping = SAME,
-        noise: Noise = unchanged,
+        self, act: Act, states: HostStates, keys: Array, reset: Reset, mapping: Mapping = SAME, noise: Noise = unchanged
     ) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, ...], HostStep]]:
         """One step for each key: observations, the policy's outputs, and the step; after it, ended episodes are reset."""
         space = mapping.action_space or self.world.action_space
@@ -204,11 +175,11 @@ class HostSimulator:
         takes the next seed, and when there is none left it is not stepped again.
         """
         act, world = as_data(act), self.world
-        opened = [world.open(1) for _ in range(min(at_once, len(seeds)))]
         returns, elapsed = np.zeros((2, len(seeds))), np.zeros(len(seeds), int)
-        under_way = dict(enumerate(range(len(opened))))  # environment → position of its seed
-        following = len(opened)
-        try:
+        following = min(at_once, len(seeds))
+        under_way = {i: i for i in range(following)}  # environment → position of its seed
+        with ExitStack() as stack:
+            opened = [stack.enter_context(closing(world.open(1))) for _ in under_way]
             observation = np.stack([opened[i].reset(0, int(seeds[at])) for i, at in under_way.items()])
             while under_way:
                 key, act_key = jax.random.split(key)
@@ -223,9 +194,6 @@ class HostSimulator:
                         if following < len(seeds):
                             under_way[i], following = following, following + 1
                             observation[i] = opened[i].reset(0, int(seeds[under_way[i]]))
-        finally:
-            for environment in opened:
-                environment.close()
         return Returns(*returns)
 
 
@@ -244,6 +212,32 @@ def _mapped(mapping: Mapping, observation: np.ndarray) -> np.ndarray:
     return np.asarray(jax.vmap(mapping.observation)(jnp.asarray(observation)))
 
 
+def _reset(environments: HostEnvironments, seeds: list[int]) -> np.ndarray:
+    """Begin an episode in every environment: the observations."""
+    return np.stack([environments.reset(i, seed) for i, seed in enumerate(seeds)])
+
+
 def _reset_seed(seed: int, index: int, group: int, resets: int) -> int:
     """The n-th episode of a batch begins at the same state in all environments of a group."""
     return int(np.random.SeedSequence([seed, index, group, resets]).generate_state(1)[0])
+
+
+class ActionError(InputError):
+    """A policy took an action that its world does not have."""
+
+    def __init__(self, told: str, who: str = "the policy"):
+        super().__init__(f"{who} {told}")
+        self.told = told
+
+
+def check_actions(world: str, space: Space, actions: np.ndarray) -> None:
+    """Refuse actions [M, ...] in the policy's units that a world does not have; coordinates with two bounds are clipped."""
+    if isinstance(space, Discrete):
+        wrong, expected = (actions < 0) | (actions >= space.n), f"a whole number from 0 to {space.n - 1}"
+    else:
+        low, high = (bound.reshape(1, -1) for bound in space.bounds())
+        clipped = np.isfinite(low) & np.isfinite(high)
+        inside = np.isfinite(actions) & (clipped | ((actions >= low) & (actions <= high)))
+        wrong, expected = ~inside.all(axis=1), f"finite numbers that {space} has room for"
+    if wrong.any():
+        raise ActionError(f"takes the action {actions[wrong][0]} in {world}; must be {expected}")

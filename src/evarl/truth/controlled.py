@@ -68,13 +68,11 @@ class Summary(NamedTuple):
 
     rollouts: int
     plain: float
-    """Mean G."""
+    """Mean G, and its standard error."""
     plain_error: float
-    """Its standard error."""
     controlled: float
-    """Mean G_cv."""
+    """Mean G_cv, and its standard error."""
     controlled_error: float
-    """Its standard error."""
     variance_ratio: float | None
     """Var(G) / Var(G_cv): how many times as many plain rollouts give the same precision. None where G_cv does not vary."""
     extra_steps: int
@@ -97,16 +95,9 @@ class Controlled:
         """Means, standard errors, and the ratio of variances."""
         n, both = len(self.returns), np.stack([self.returns, self.estimates])
         variance = both.var(axis=1, ddof=1)
-        (plain, controlled), (plain_error, controlled_error) = both.mean(axis=1), np.sqrt(variance / n)
-        return Summary(
-            rollouts=n,
-            plain=float(plain),
-            plain_error=float(plain_error),
-            controlled=float(controlled),
-            controlled_error=float(controlled_error),
-            variance_ratio=float(variance[0] / variance[1]) if variance[1] > 0 else None,
-            extra_steps=self.extra_steps,
-        )
+        plain, controlled = zip(both.mean(axis=1).tolist(), np.sqrt(variance / n).tolist(), strict=True)
+        ratio = float(variance[0] / variance[1]) if variance[1] > 0 else None
+        return Summary(n, *plain, *controlled, ratio, self.extra_steps)
 
 
 class _Rows(NamedTuple):
@@ -121,16 +112,8 @@ class _Rows(NamedTuple):
     expected_v_next: Float[Array, "*T n"]
 
 
-class _Walk(NamedTuple):
-    """n rollouts under way."""
-
-    key: Key
-    time: Int[Array, ""]
-    states: WorldState
-    observation: Array
-    alive: Bool[Array, " n"]
-    rows: _Rows
-    """[T, n], zeros from `time` on."""
+_Walk = tuple[Key, Int[Array, ""], WorldState, Array, Bool[Array, " n"], _Rows]
+"""n rollouts under way: key, time, states, observations, which are alive, and rows [T, n], zeros from that time on."""
 
 
 def controlled_rollouts(
@@ -154,7 +137,7 @@ def controlled_rollouts(
         whole(name, number)
         needed = 4.0 * number * min(rollouts, at_once) * world.observation_space.size
         check_memory(name, number, needed, "a step of all rollouts")
-    policy, value = (f if isinstance(f, Partial) else Partial(f) for f in (policy, value))
+    policy, value = (function if isinstance(function, Partial) else Partial(function) for function in (policy, value))
     chunks = -(-rollouts // at_once)
     size = -(-rollouts // chunks)
     simulator, parts = cast(CompiledSimulator, simulator_for(world)), []
@@ -172,18 +155,9 @@ def _estimated(world: AnyWorld, start: Float[np.ndarray, " n"], rows: _Rows) -> 
     rows = jax.tree.map(np.transpose, rows)
     discounts = world.discount ** np.arange(world.horizon)
     returns = np.where(rows.mask, rows.reward, 0.0).astype(np.float64) @ discounts
-    estimates = trajectory_estimate(
-        rewards=rows.expected_reward,  # r_t minus its own bracket
-        mask=rows.mask,
-        v0=start,
-        mean_v0=0.0,  # subtracted already, for each rollout its own
-        q=rows.q,
-        expected_q=rows.expected_q,
-        v_next=rows.v_next,
-        expected_v_next=rows.expected_v_next,
-        discount=world.discount,
-        horizon=world.horizon,
-    )
+    # r̂_t is r_t minus its own bracket; the mean of V̂ over start states is subtracted already, for each rollout its own
+    columns = rows.expected_reward, rows.mask, start, 0.0, rows.q, rows.expected_q, rows.v_next, rows.expected_v_next
+    estimates = trajectory_estimate(*columns, world.discount, horizon=world.horizon)
     return np.stack([returns, estimates])
 
 
@@ -198,31 +172,33 @@ def _walked(
     states, observation = jax.tree.map(lambda leaf: leaf[:count], (begun.state, begun.observation))
     zeros = jnp.zeros((simulator.world.horizon, count))
     rows = _Rows(zeros.astype(bool), *[zeros] * (len(_Rows._fields) - 1))
-    walk = _Walk(walk_key, jnp.zeros((), jnp.int32), states, observation, jnp.ones(count, bool), rows)
+    walk = walk_key, jnp.zeros((), jnp.int32), states, observation, jnp.ones(count, bool), rows
     one_step = partial(_one_step, simulator, policy, value, settings)
-    walk = jax.lax.while_loop(lambda walk: walk.alive.any(), one_step, walk)
-    return starts[0] - starts[1:].mean(axis=0), walk.rows
+    walk = jax.lax.while_loop(lambda walk: walk[4].any(), one_step, walk)
+    return starts[0] - starts[1:].mean(axis=0), walk[-1]
 
 
 def _one_step(
     simulator: CompiledSimulator, policy: Policy, value: Value, settings: ControlSettings, walk: _Walk
 ) -> _Walk:
     """Take a step, and resample M others for each candidate action, all with randomness of their own."""
-    key, act_key, step_key = jax.random.split(walk.key, 3)
-    candidates, weight, chosen = _candidates(policy(walk.observation), act_key, settings.actions)
+    key, time, states, observation, alive, rows = walk
+    key, act_key, step_key = jax.random.split(key, 3)
+    candidates, weight, chosen = _candidates(policy(observation), act_key, settings.actions)
     every = jnp.concatenate([_pick(candidates, chosen)[None], *[candidates] * settings.resamples])
 
     def step_with(actions: Array, keys: Array) -> Step:
         as_given = lambda given, observation: (given,)  # noqa: E731
-        return simulator.step(as_given, actions, keys, walk.states, walk.observation)[1]
+        return simulator.step(as_given, actions, keys, states, observation)[1]
 
     step = jax.vmap(step_with)(every, jax.random.split(step_key, every.shape[:2]))
-    behind = _value_behind(value, step)
+    seen = step.observation.reshape(-1, *step.observation.shape[2:])
+    behind = jnp.where(step.done, 0.0, value(seen).reshape(step.done.shape))  # V̂ is 0 after either kind of end
     shape = settings.resamples, *weight.shape
     mean_reward, mean_behind = (x[1:].reshape(shape).mean(axis=0) for x in (step.reward, behind))
     q = mean_reward + simulator.world.discount * mean_behind
     row = _Rows(
-        mask=walk.alive,
+        mask=alive,
         reward=step.reward[0],
         expected_reward=_pick(mean_reward, chosen),
         q=_pick(q, chosen),
@@ -230,9 +206,9 @@ def _one_step(
         v_next=behind[0],
         expected_v_next=_pick(mean_behind, chosen),
     )
-    rows = jax.tree.map(lambda table, new: table.at[walk.time].set(new), walk.rows, row)
+    rows = jax.tree.map(lambda table, new: table.at[time].set(new), rows, row)
     taken = jax.tree.map(lambda leaf: leaf[0], step)
-    return _Walk(key, walk.time + 1, taken.state, taken.observation, walk.alive & ~taken.done, rows)
+    return key, time + 1, taken.state, taken.observation, alive & ~taken.done, rows
 
 
 def _candidates(
@@ -250,12 +226,6 @@ def _candidates(
     n = drawn.shape[1]
     weight = jnp.full((1 + actions, n), 1 / actions).at[0].set(0.0)
     return drawn, weight, jnp.zeros(n, jnp.int32)
-
-
-def _value_behind(value: Value, step: Step) -> Float[Array, "L n"]:
-    """V̂ after steps [L, n]: 0 after a step that ended its episode, for either reason."""
-    seen = step.observation.reshape(-1, *step.observation.shape[2:])
-    return jnp.where(step.done, 0.0, value(seen).reshape(step.done.shape))
 
 
 def _pick(table: Array, chosen: Int[Array, " n"]) -> Array:

@@ -1,5 +1,7 @@
 """Exact values of finite worlds, by linear algebra and dynamic programming in float64."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,37 +60,26 @@ def reachable_mdp(world: World, decimals: int = 4) -> tuple[Tabular, Float[np.nd
     actions, key = jnp.arange(world.action_space.n), jax.random.PRNGKey(0)
     move = jax.jit(jax.vmap(lambda physics, action: world.transition(key, physics, action), (None, 0)))
     start = np.asarray(world.initial(key))
-    positions, index = [start], {_name(start, decimals): 0}
-    successors, rewards, ends = [], [], []
+    positions, index, rows = [start], {_name(start, decimals): 0}, []
     for position in positions:  # grows during the loop
         reached, reward, ended = (np.asarray(x) for x in move(jnp.asarray(position), actions))
-        for successor in reached:
-            if _name(successor, decimals) not in index:
-                index[_name(successor, decimals)] = len(positions)
+        names = [_name(successor, decimals) for successor in reached]
+        for name, successor in zip(names, reached, strict=True):
+            if name not in index:
+                index[name] = len(positions)
                 positions.append(successor)
-        successors.append([index[_name(successor, decimals)] for successor in reached])
-        rewards.append(reward)
-        ends.append(ended)
-    terminal = np.zeros(len(positions), bool)
-    terminal[np.asarray(successors)[np.asarray(ends)]] = True
-    transitions = np.eye(len(positions))[np.asarray(successors)]
-    table = Tabular(
-        transitions=transitions,
-        rewards=np.asarray(rewards, np.float64),
-        start=np.eye(len(positions))[0],
-        terminal=terminal,
-        horizon=world.horizon,
-        discount=world.discount,
-        name=f"{world.name} (reachable)",
-    )
-    return table, np.asarray(positions)
+        rows.append(([index[name] for name in names], reward, ended))
+    successors, rewards, ends = (np.asarray(column) for column in zip(*rows, strict=True))
+    one_hot, terminal = np.eye(len(positions)), np.zeros(len(positions), bool)
+    terminal[successors[ends]] = True
+    arrays = one_hot[successors], rewards, one_hot[0], terminal
+    return Tabular(*arrays, world.horizon, world.discount, f"{world.name} (reachable)"), np.asarray(positions)
 
 
 def best_return(world: World, discount: float = 1.0) -> float:
     """Highest return from the start of a deterministic world with discrete actions, within its horizon."""
-    table, _ = reachable_mdp(world)
-    undiscounted = Tabular(table.transitions, table.rewards, table.start, table.terminal, table.horizon, discount)
-    return float(optimal_values(undiscounted, world.horizon)[0])
+    table = replace(reachable_mdp(world)[0], discount=discount)
+    return float(optimal_values(table, world.horizon)[0])
 
 
 def _continuing(world: Tabular) -> Float[np.ndarray, "S A S"]:

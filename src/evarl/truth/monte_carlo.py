@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from evarl.errors import InputError
-from evarl.simulation.rollouts import Act, StartStates
+from evarl.simulation.episodes import StartStates
+from evarl.simulation.rollouts import Act
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_rollouts
 from evarl.worlds.world import AnyWorld, Key
@@ -57,8 +58,3 @@ def mean_squared_error(truth: Truth, prediction: Float[np.ndarray | Array, " Q"]
     """
     error = truth.value - np.asarray(prediction, np.float64)
     return float(np.mean(error**2 - truth.standard_error**2))
-
-
-def root_mean_squared_error(truth: Truth, prediction: Float[np.ndarray | Array, " Q"]) -> float:
-    """√max(0, `mean_squared_error`), which is not unbiased."""
-    return max(0.0, mean_squared_error(truth, prediction)) ** 0.5

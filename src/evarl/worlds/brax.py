@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import jax
 import mujoco
@@ -14,8 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from evarl.errors import unknown_name
 from evarl.worlds.spaces import Box
-from evarl.worlds.third_party import lenient_promotion, strong
-from evarl.worlds.world import Action, Key, World
+from evarl.worlds.world import Action, Key, World, lenient_promotion, strong
 
 NOISE = ("Failed to import warp", "Failed to import mujoco_warp", "compiler attribute 'settotalmass' is deprecated")
 """Beginnings of lines that Brax and MuJoCo always print, though nothing that is used here is missing."""
@@ -64,7 +64,6 @@ IDENTIFIERS = (
 """Brax's swimmer is missing: it requires the generalized backend, which there calls a function that JAX no longer has."""
 
 BACKENDS = ("spring", "generalized", "positional", "mjx")
-POOL_SIZE = 256
 RUN_ONCE = {"xla_backend_optimization_level": 0}
 """Compiler options for a program that runs once: it compiles in half the time."""
 
@@ -82,7 +81,7 @@ class BraxWorld(World):
     environment: envs.Env
     horizon: int = 1000
     discount: float = 0.99
-    pool_size: int = POOL_SIZE
+    pool_size: int = 256
     observation_space: Box = field(init=False)
     action_space: Box = field(init=False)
 
@@ -124,7 +123,7 @@ def names() -> list[str]:
     return [f"brax/{identifier}" for identifier in IDENTIFIERS]
 
 
-def make(name: str, horizon: int | None, discount: float | None) -> BraxWorld:
+def make(name: str, **given: Any) -> BraxWorld:
     """Build the world called `name`, on the backend after the colon if there is one."""
     world, _, backend = name.partition(":")
     if world not in names():
@@ -133,4 +132,4 @@ def make(name: str, horizon: int | None, discount: float | None) -> BraxWorld:
         raise unknown_name("world", name, [f"{world}:{known}" for known in BACKENDS])
     with quiet(), lenient_promotion():
         environment = envs.get_environment(world.removeprefix("brax/"), backend=backend or BACKENDS[0])
-    return BraxWorld(name, environment, horizon or 1000, 0.99 if discount is None else discount)
+    return BraxWorld(name, environment, **given)

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -14,8 +14,7 @@ from gymnasium import spaces
 
 from evarl.errors import InputError, WorldError, unknown_name
 from evarl.storage.files import reason
-from evarl.worlds.spaces import Box, Discrete, Space
-from evarl.worlds.third_party import as_box
+from evarl.worlds.spaces import Box, Space, as_space
 from evarl.worlds.world import HostEnvironments, HostStep, HostWorld
 
 LISTED = (
@@ -29,8 +28,6 @@ LISTED = (
     "Taxi-v4",
 )
 """Ids that come with Gymnasium, need no other package and have a time limit. Any other id can be named as well."""
-
-Supported = spaces.Box | spaces.Discrete
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,11 +65,7 @@ class GymnasiumEnvironments(HostEnvironments):
         return shown
 
     def step(self, action: np.ndarray) -> HostStep:
-        """Move every environment by one step.
-
-        An environment that was not reset since its episode ended is an error: Gymnasium would go on and return numbers that
-        belong to no episode.
-        """
+        """Move every environment by one step. With no episode under way, Gymnasium would return numbers that belong to none."""
         if None in self._elapsed:
             raise InputError(
                 f"{self._world.name}: environment {self._elapsed.index(None)} has no episode under way; it must be "
@@ -97,11 +90,8 @@ class GymnasiumEnvironments(HostEnvironments):
         elapsed = (self._elapsed[index] or 0) + 1
         with _blamed(self._world.name, f"environment {index}, step {elapsed} of its episode"):
             observation, reward, terminated, stopped, _ = environment.step(taken)
-            shown, reward, terminated = (
-                _shown(environment.observation_space, observation),
-                float(reward),
-                bool(terminated),
-            )
+            shown = _shown(environment.observation_space, observation)
+            reward, terminated = float(reward), bool(terminated)
             if not np.abs(reward) <= np.finfo(np.float32).max:
                 raise ValueError(f"the reward is {reward}; must be a finite number in 32 bits")
         truncated = (bool(stopped) or elapsed >= self._world.horizon) and not terminated
@@ -114,23 +104,17 @@ def names() -> list[str]:
     return [f"gymnasium/{identifier}" for identifier in LISTED if identifier in gymnasium.registry]
 
 
-def make(name: str, horizon: int | None, discount: float | None) -> GymnasiumWorld:
+def make(name: str, **given: Any) -> GymnasiumWorld:
     """Build the world called `name`; the horizon is its registered time limit unless given."""
     identifier = name.removeprefix("gymnasium/")
-    registered = _registered(name, identifier)
-    limit = horizon or registered.max_episode_steps
-    if limit is None:
+    given = {"horizon": _registered(name, identifier).max_episode_steps} | given
+    if given["horizon"] is None:
         raise InputError(f"world: '{name}' has no time limit of its own; a --horizon must be given")
     probe = _create(name, identifier)
     probe.close()
-    return GymnasiumWorld(
-        name=name,
-        identifier=identifier,
-        observation_space=_observation_space(_supported(name, "observation", probe.observation_space)),
-        action_space=_action_space(_supported(name, "action", probe.action_space)),
-        horizon=limit,
-        discount=0.99 if discount is None else discount,
-    )
+    shown, taken = probe.observation_space, probe.action_space
+    observation_space = cast(Box, as_space(name, "observation", shown, spaces, _dtype(shown)))
+    return GymnasiumWorld(name, identifier, observation_space, as_space(name, "action", taken, spaces), **given)
 
 
 def _registered(name: str, identifier: str) -> gymnasium.envs.registration.EnvSpec:
@@ -155,45 +139,25 @@ def _create(name: str, identifier: str) -> gymnasium.Env[Any, Any]:
 
     Gymnasium would import the module before a colon by itself, and only `_registered` does that here.
     """
-    try:
-        with _blamed(name, "while it was made", besides=(ImportError, gymnasium.error.Error)):
-            registered = identifier.rpartition(":")[2]
-            return gymnasium.make(registered, max_episode_steps=-1, disable_env_checker=True)
-    except (ImportError, gymnasium.error.Error) as error:
-        raise InputError(f"world: '{name}' cannot be made here: {' '.join(str(error).split())}") from error
+    with _blamed(name, "while it was made"):
+        try:
+            return gymnasium.make(identifier.rpartition(":")[2], max_episode_steps=-1, disable_env_checker=True)
+        except (ImportError, gymnasium.error.Error) as error:
+            raise InputError(f"world: '{name}' cannot be made here: {' '.join(str(error).split())}") from error
 
 
 @contextmanager
-def _blamed(name: str, where: str, besides: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def _blamed(name: str, where: str) -> Iterator[None]:
     """Turn any exception of an environment's code into an error of one line that names the world and the place.
 
     So does a request to exit: otherwise an environment could end a run as if it were finished.
     """
     try:
         yield
+    except InputError:
+        raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, besides):
-            raise
         raise WorldError(f"world: {name} failed ({where}): {type(error).__name__}: {reason(error)}") from error
-
-
-def _supported(name: str, role: str, space: spaces.Space[Any]) -> Supported:
-    if isinstance(space, Supported):
-        return space
-    told = " ".join(str(space).split())
-    raise InputError(f"world: '{name}' has the {role} space {told}, not supported; must be Box or Discrete")
-
-
-def _observation_space(space: Supported) -> Box:
-    if isinstance(space, spaces.Discrete):
-        return Box((int(space.n),), 0.0, 1.0)
-    return as_box(space.low, space.high, space.shape, _dtype(space))
-
-
-def _action_space(space: Supported) -> Space:
-    if isinstance(space, spaces.Discrete):
-        return Discrete(int(space.n))
-    return as_box(space.low, space.high, space.shape)
 
 
 def _dtype(space: spaces.Space[Any]) -> str:

@@ -11,9 +11,8 @@ from gymnax.environments.environment import Environment
 from jaxtyping import Array, Bool, Float
 
 from evarl.errors import InputError, unknown_name
-from evarl.worlds.spaces import Box, Discrete, Space
-from evarl.worlds.third_party import as_box, lenient_promotion, strong
-from evarl.worlds.world import Action, Key, Observation, Physics, World, bounded_returns
+from evarl.worlds.spaces import Box, Space, as_space
+from evarl.worlds.world import Action, Key, Observation, Physics, World, bounded_returns, lenient_promotion, strong
 
 EXCLUDED = {
     "UmbrellaChain-bsuite": "draws part of its observation at random",
@@ -56,11 +55,9 @@ class GymnaxWorld(World):
         with lenient_promotion():
             shown = self.environment.observation_space(self.parameters)
             taken = self.environment.action_space(self.parameters)
-        observation_space = self._space("observation", shown, self.observation_dtype)
-        if isinstance(observation_space, Discrete):
-            observation_space = Box((observation_space.n,), 0.0, 1.0, self.observation_dtype)
+        observation_space = as_space(self.name, "observation", shown, spaces, self.observation_dtype)
         object.__setattr__(self, "observation_space", observation_space)
-        object.__setattr__(self, "action_space", self._space("action", taken, "float32"))
+        object.__setattr__(self, "action_space", as_space(self.name, "action", taken, spaces))
 
     def initial(self, key: Key) -> Physics:
         """Draw a start state by Gymnax's reset."""
@@ -89,21 +86,13 @@ class GymnaxWorld(World):
             return jax.nn.one_hot(shown, self.observation_space.size, dtype=self.observation_dtype)
         return shown.astype(self.observation_dtype)
 
-    def _space(self, role: str, space: spaces.Space, dtype: str) -> Space:
-        """Gymnax's space as one of evarl."""
-        if isinstance(space, spaces.Discrete):
-            return Discrete(space.n)
-        if isinstance(space, spaces.Box):
-            return as_box(space.low, space.high, space.shape, dtype)
-        raise InputError(f"world: '{self.name}' has the {role} space {space}; must be Box or Discrete")
-
 
 def names() -> list[str]:
     """Names of the worlds of this family, including those added by `gymnax.register`."""
     return [f"gymnax/{identifier}" for identifier in gymnax.registered_envs if identifier not in EXCLUDED]
 
 
-def make(name: str, horizon: int | None, discount: float | None) -> GymnaxWorld:
+def make(name: str, **given: Any) -> GymnaxWorld:
     """Build the world called `name`; the horizon is Gymnax's own limit unless given."""
     identifier = name.removeprefix("gymnax/")
     if identifier in EXCLUDED:
@@ -114,11 +103,6 @@ def make(name: str, horizon: int | None, discount: float | None) -> GymnaxWorld:
         raise unknown_name("world", name, names())
     with lenient_promotion():
         environment, parameters = gymnax.make(identifier)
-    return GymnaxWorld(
-        name=name,
-        environment=environment,
-        parameters=parameters,
-        horizon=horizon or int(parameters.max_steps_in_episode),
-        discount=0.99 if discount is None else discount,
-        observation_dtype="bool" if identifier.endswith("-MinAtar") else "float32",
-    )
+    given = {"horizon": int(parameters.max_steps_in_episode)} | given
+    dtype = "bool" if identifier.endswith("-MinAtar") else "float32"
+    return GymnaxWorld(name, environment, parameters, observation_dtype=dtype, **given)

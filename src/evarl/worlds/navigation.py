@@ -1,6 +1,7 @@
 """2-D navigation, the paper's task with mismatched dynamics: deployment among obstacles, assessment in an open field."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,9 +49,8 @@ class Navigation(World):
         self, key: Key, physics: Float[Array, "2"], action: Int[Array, ""]
     ) -> tuple[Float[Array, "2"], Float[Array, ""], Bool[Array, ""]]:
         """Move one step in one of the four directions."""
-        position = physics
-        target = jnp.clip(position + self.step_size * jnp.asarray(DIRECTIONS, jnp.float32)[action], 0.0, 1.0)
-        target = jnp.where(self._touches_obstacle(position, target), position, target)
+        target = jnp.clip(physics + self.step_size * jnp.asarray(DIRECTIONS, jnp.float32)[action], 0.0, 1.0)
+        target = jnp.where(self._touches_obstacle(physics, target), physics, target)
         distance = jnp.linalg.norm(target - jnp.asarray(GOAL, jnp.float32))
         reached = distance <= GOAL_RADIUS
         return target, -distance + GOAL_BONUS * reached.astype(jnp.float32), reached
@@ -84,9 +84,8 @@ def names() -> list[str]:
     return ["navigation", "navigation/open-field"]
 
 
-def make(name: str, horizon: int | None, discount: float | None) -> Navigation:
+def make(name: str, **given: Any) -> Navigation:
     """Build the world called `name`."""
     if name not in names():
         raise unknown_name("world", name, names())
-    build = open_field if name == "navigation/open-field" else Navigation
-    return build(horizon=horizon or 50, discount=0.99 if discount is None else discount)
+    return open_field(**given) if name == "navigation/open-field" else Navigation(**given)

@@ -1,5 +1,6 @@
 """Worlds by name. A family of worlds is imported only when one of its worlds is requested."""
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from types import ModuleType
@@ -8,14 +9,9 @@ from evarl.errors import InputError, unknown_name
 from evarl.ranges import real, whole
 from evarl.worlds.world import AnyWorld
 
-FAMILIES = {
-    "navigation": "evarl.worlds.navigation",
-    "tabular": "evarl.worlds.tabular",
-    "gymnax": "evarl.worlds.gymnax",
-    "brax": "evarl.worlds.brax",
-    "gymnasium": "evarl.worlds.gymnasium",
-}
-"""First part of a name, and the module that serves it through `make(name, horizon, discount)` and `names()`."""
+FAMILIES = ("navigation", "tabular", "gymnax", "brax", "gymnasium")
+"""First parts of names. Each is a module of this folder with `names()` and `make(name, **given)`, which is given a horizon and a
+discount only where they were asked for."""
 
 _registered: dict[str, Callable[..., AnyWorld]] = {}
 
@@ -27,33 +23,14 @@ def register_world(name: str, make: Callable[..., AnyWorld]) -> None:
     where they are given, and the `name` of the world that it returns must be the registered one. A world in JAX is a `World`
     with three pure functions; it must be hashable, as frozen dataclasses are.
 
-    >>> from dataclasses import dataclass
-    >>> import jax.numpy as jnp
-    >>> from evarl.worlds import Box, Discrete, World
-    >>> @dataclass(frozen=True)
-    ... class Line(World):
-    ...     "Walk to the right end of a line of five places."
-    ...     name: str = "line"
-    ...     horizon: int = 8
-    ...     discount: float = 0.9
-    ...     observation_space: Box = Box((1,), 0.0, 4.0)
-    ...     action_space: Discrete = Discrete(2)
-    ...
-    ...     def initial(self, key):
-    ...         return jnp.zeros(())
-    ...
-    ...     def transition(self, key, physics, action):
-    ...         position = jnp.clip(physics + jnp.where(action == 1, 1.0, -1.0), 0.0, 4.0)
-    ...         return position, jnp.float32(-1.0), position == 4.0
-    ...
-    ...     def observation(self, physics):
-    ...         return physics[None]
-    >>> register_world("line", Line)
-    >>> make_world("line", horizon=6).horizon
-    6
+    >>> from functools import partial
+    >>> from evarl.worlds.navigation import Navigation
+    >>> register_world("short-steps", partial(Navigation, "short-steps", step_size=0.1))
+    >>> make_world("short-steps", horizon=60).horizon
+    60
 
-    After that, `evarl.train("navigation", world="line", …)`, `evarl.evaluate` and `evarl.assess` know it. So does a command
-    line that is run by your own script through `evarl.cli.main.call`.
+    After that, `evarl.train("navigation", world="short-steps", …)`, `evarl.evaluate` and `evarl.assess` know it, and so does
+    a command line that is run by your own script through `evarl.cli.main.call`.
     """
     family = name.split("/")[0]
     if not name or family in FAMILIES:
@@ -72,10 +49,11 @@ def make_world(name: str, horizon: int | None = None, discount: float | None = N
         whole("horizon", horizon)
     if discount is not None:
         real("discount", discount, least=0, most=1)
-    if name not in _registered:
-        return _family(name).make(name, horizon, discount)
     given = {"horizon": horizon, "discount": discount}
-    world = _registered[name](**{key: value for key, value in given.items() if value is not None})
+    given = {key: value for key, value in given.items() if value is not None}
+    if name not in _registered:
+        return _family(name).make(name, **given)
+    world = _registered[name](**given)
     if not isinstance(world, AnyWorld) or world.name != name:
         raise InputError(f"world: '{name}' was registered with {_registered[name]!r:.100}, which makes {world!r:.100}")
     return world
@@ -89,10 +67,8 @@ def world_names() -> list[str]:
     """
     names = []
     for family in FAMILIES:
-        try:
+        with contextlib.suppress(InputError):
             names += _family(family).names()
-        except InputError:
-            continue
     return names + list(_registered)
 
 
@@ -101,7 +77,7 @@ def _family(name: str) -> ModuleType:
     if family not in FAMILIES:
         raise unknown_name("world", name, [*FAMILIES, "navigation/open-field", *_registered])
     try:
-        return importlib.import_module(FAMILIES[family])
+        return importlib.import_module(f"evarl.worlds.{family}")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("evarl"):
             raise

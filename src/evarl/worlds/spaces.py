@@ -1,8 +1,13 @@
 """Observation and action spaces. Plain data, no JAX."""
 
 from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from evarl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -42,3 +47,26 @@ class Box:
 
 
 Space = Discrete | Box
+
+
+def as_space(world: str, role: str, space: Any, kinds: ModuleType, dtype: str = "float32") -> Space:
+    """The space of another package, whose kinds are `kinds.Box` and `kinds.Discrete`; discrete observations are one-hot."""
+    if isinstance(space, kinds.Discrete):
+        return Discrete(int(space.n)) if role == "action" else Box((int(space.n),), 0.0, 1.0, dtype)
+    if isinstance(space, kinds.Box):
+        shape = tuple(space.shape)
+        return Box(shape, _bound(space.low, shape), _bound(space.high, shape), dtype)
+    told = " ".join(str(space).split())
+    raise InputError(f"world: '{world}' has the {role} space {told}, not supported; must be Box or Discrete")
+
+
+def _bound(bound: ArrayLike, shape: tuple[int, ...]) -> float | tuple[float, ...]:
+    """A bound in its shortest form: one number where all entries agree, infinity for float32's largest.
+
+    >>> _bound([-1.0, -1.0], (2,)), _bound(3.4028235e38, (2,))
+    (-1.0, inf)
+    """
+    with np.errstate(over="ignore"):  # float64's largest becomes infinity
+        values = np.broadcast_to(np.asarray(bound).astype(np.float32), shape).ravel()
+    values = np.where(np.abs(values) >= np.finfo(np.float32).max, np.copysign(np.inf, values), values)
+    return float(values[0]) if (values == values[0]).all() else tuple(values.tolist())

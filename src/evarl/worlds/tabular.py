@@ -4,6 +4,7 @@ import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,21 +50,17 @@ class Tabular(World):
                 f"{self.name}: rewards must be an [S, A] array of finite float32; got shape {rewards.shape}"
             )
         states, actions = rewards.shape
-        terminal = np.zeros(states, bool) if self.terminal is None else np.asarray(self.terminal, bool)
-        arrays = {
-            "rewards": rewards,
-            "transitions": np.asarray(self.transitions, np.float64),
-            "start": np.asarray(self.start, np.float64),
-            "terminal": terminal,
-        }
-        wanted = {"transitions": (states, actions, states), "start": (states,), "terminal": (states,)}
-        for label, shape in wanted.items():
-            if arrays[label].shape != shape:
+        terminal = np.zeros(states, bool) if self.terminal is None else self.terminal
+        arrays = {"rewards": rewards, "terminal": np.asarray(terminal, bool)}
+        arrays |= {label: np.asarray(getattr(self, label), np.float64) for label in ("transitions", "start")}
+        shapes = {"transitions": (states, actions, states), "start": (states,), "terminal": (states,)}
+        for label, shape in shapes.items():
+            array = arrays[label]
+            if array.shape != shape:
                 raise InputError(
-                    f"{self.name}: {label} has shape {arrays[label].shape}; must be {shape}, as rewards are [S, A]"
+                    f"{self.name}: {label} has shape {array.shape}; must be {shape}, as rewards are [S, A]"
                 )
-        for label in ("transitions", "start"):
-            if (arrays[label] < 0).any() or not np.allclose(arrays[label].sum(-1), 1.0, atol=1e-6):
+            if label != "terminal" and ((array < 0).any() or not np.allclose(array.sum(-1), 1.0, atol=1e-6)):
                 raise InputError(f"{self.name}: {label} must be probabilities that sum to 1 over the last axis")
         for label, array in arrays.items():
             object.__setattr__(self, label, array)  # as frozen dataclasses normalise their fields
@@ -107,15 +104,9 @@ class Tabular(World):
 
 def chain(horizon: int = 100, discount: float = 0.9) -> Tabular:
     """Two states, stay or switch, reward 1 in the second: V = (4.21875, 5.78125) when switching with probability 0.3."""
-    stay, switch = np.eye(2), np.eye(2)[::-1]
-    return Tabular(
-        transitions=np.stack([stay, switch], axis=1),
-        rewards=np.array([[0.0, 0.0], [1.0, 1.0]]),
-        start=np.array([1.0, 0.0]),
-        horizon=horizon,
-        discount=discount,
-        name="tabular/chain",
-    )
+    transitions = np.stack([np.eye(2), np.eye(2)[::-1]], axis=1)
+    rewards, start = np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([1.0, 0.0])
+    return Tabular(transitions, rewards, start, None, horizon, discount, "tabular/chain")
 
 
 def load(path: str, horizon: int = 100, discount: float = 0.9) -> Tabular:
@@ -131,9 +122,7 @@ def load(path: str, horizon: int = 100, discount: float = 0.9) -> Tabular:
             fields = {name: arrays[name] for name in arrays.files}
     except Exception as error:  # archive, compression, header and arrays each raise their own
         raise FileError(f"tabular/{path}: cannot be read as an .npz file of arrays ({reason(error)})") from error
-    missing = {"transitions", "rewards", "start"} - fields.keys()
-    extra = fields.keys() - {"transitions", "rewards", "start", "terminal"}
-    if missing or extra:
+    if fields.keys() - {"terminal"} != {"transitions", "rewards", "start"}:
         raise InputError(
             f"tabular/{path}: holds {sorted(fields)!r:.200}; must be arrays transitions, rewards, start and optionally "
             "terminal"
@@ -151,12 +140,11 @@ def names() -> list[str]:
     return ["tabular/chain"]
 
 
-def make(name: str, horizon: int | None, discount: float | None) -> Tabular:
+def make(name: str, **given: Any) -> Tabular:
     """Build the chain, or the MDP in the file that `tabular/FILE.npz` names."""
     path = name.removeprefix("tabular").removeprefix("/")
-    horizon, discount = horizon or 100, 0.9 if discount is None else discount
     if path == "chain":
-        return chain(horizon, discount)
+        return chain(**given)
     if path.endswith(".npz"):
-        return load(path, horizon, discount)
+        return load(path, **given)
     raise unknown_name("world", name, [*names(), "tabular/FILE.npz"])

@@ -6,6 +6,8 @@ that belongs to the task (`terminated`). Worlds do not reset themselves; simulat
 """
 
 import abc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -153,9 +155,8 @@ def bounded_returns(low: float, high: float, horizon: int, discount: float) -> t
 
     The range is a little wider than that, so that rounding of sums in float32 does not lead outside.
 
-    >>> low, high = bounded_returns(0.0, 1.0, horizon=3, discount=0.5)
-    >>> round(low, 3), round(high, 3)
-    (-0.0, 1.75)
+    >>> [round(bound, 3) for bound in bounded_returns(0.0, 1.0, horizon=3, discount=0.5)]
+    [-0.0, 1.75]
     """
     longest = float(np.sum(discount ** np.arange(horizon, dtype=np.float64)))
     least, most = low * (longest if low < 0 else 1.0), high * (longest if high > 0 else 1.0)
@@ -166,3 +167,18 @@ def bounded_returns(low: float, high: float, horizon: int, discount: float) -> t
 def select(condition: Bool[Array, ""], chosen: Any, otherwise: Any) -> Any:
     """`chosen` where the scalar `condition` holds, else `otherwise`, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, otherwise)
+
+
+@contextmanager
+def lenient_promotion() -> Iterator[None]:
+    """Trace under JAX's default promotion rules: other packages mix dtypes and ranks, and evarl is tested with strict rules."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def strong(tree: Any) -> Any:
+    """The same values as arrays that are not weakly typed, as the results of arithmetic on Python scalars are.
+
+    A state that is weak after a reset and strong after a step, or the other way round, cannot be the carry of a scan.
+    """
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), tree)
