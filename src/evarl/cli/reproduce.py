@@ -114,7 +114,8 @@ def _run_jobs(command: Reproduce, jobs: "list[Job]", store: "Store") -> dict[str
     from evarl.studies.schedule import run_jobs
     from evarl.studies.watch import Display
 
-    with orderly(), Display(jobs, store) as display:
+    display = Display(jobs, store)
+    with orderly(), display:
         try:
             return run_jobs(jobs, store, _workers(command, store), display)
         except KeyboardInterrupt as stopped:
