@@ -8,9 +8,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from evarl.studies.page import IndexEntry, index_page, page, verdicts
 from evarl.studies.reports import ClaimCheck, ReportTable, StudyReport
-from evarl.studies.write import write_index, write_report
+from evarl.studies.write import IndexEntry, index_page, page, verdicts, write_index, write_report
 from tests.studies.browser import complaints, installed, printed, requests, scheme, started, width
 from tests.studies.sample import REPORT, RETURNS
 

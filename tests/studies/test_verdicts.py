@@ -30,7 +30,7 @@ def test_only_shared_seeds_are_paired_and_one_is_too_few():
     assert check_larger("c", "q", one, {0: 0.0, 1: 0.0}).effect == pytest.approx(1.05)
     lonely = check_larger("c", "q", one, {2: 0.0})
     assert (lonely.verdict, lonely.effect) == ("undecided", None)
-    assert check_larger("c", "q", None, one).verdict == "undecided"
+    assert check_larger("c", "q", {}, one).verdict == "undecided"
 
 
 def test_every_baseline_must_be_beaten():
@@ -41,7 +41,7 @@ def test_every_baseline_must_be_beaten():
     assert check.verdict == "does not hold"
     assert check.effect == pytest.approx(-0.5)
     assert check.quantity.endswith("here of b")
-    assert check_all_larger("c", "q", {"a": worse, "b": None}, mine).verdict == "undecided"
+    assert check_all_larger("c", "q", {"a": worse, "b": {}}, mine).verdict == "undecided"
 
 
 def test_falling_may_stay_level_but_not_rise():
@@ -58,7 +58,7 @@ def test_falling_may_stay_level_but_not_rise():
     assert rising.interval[1] < 0
     assert judged(low, high).verdict == "does not hold"
     assert judged(high, high).verdict == "undecided"
-    assert judged(high, None, low).verdict == "undecided"
+    assert judged(high, {}, low).verdict == "undecided"
 
 
 def test_what_is_undecided_shows_an_interval_with_both_answers():
@@ -93,4 +93,4 @@ def test_the_bootstrap_pairs_seeds():
 
 def test_a_share_of_what_is_negative_lowers_it_too():
     assert lowered_by_share({3: 2.0, 4: -2.0}, 0.25) == {3: 1.5, 4: -2.5}
-    assert lowered_by_share(None, 0.5) is None
+    assert lowered_by_share({}, 0.5) == {}

@@ -19,9 +19,8 @@ from evarl.studies.scales import COMPILE_QUICKLY, SCALES, ScaleName, StudyScale,
 
 if TYPE_CHECKING:
     from evarl.studies.jobs import Job, Store
-    from evarl.studies.page import IndexEntry
-    from evarl.studies.reports import StudyReport
     from evarl.studies.schedule import Workers
+    from evarl.studies.write import IndexEntry
 
 ALL = "all"
 
@@ -114,7 +113,8 @@ def _run_jobs(command: Reproduce, jobs: "list[Job]", store: "Store") -> dict[str
     from evarl.studies.schedule import run_jobs
     from evarl.studies.watch import Display
 
-    with orderly(), Display(jobs, store) as display:
+    display = Display(jobs, store)
+    with orderly(), display:
         try:
             return run_jobs(jobs, store, _workers(command, store), display)
         except KeyboardInterrupt as stopped:
@@ -135,25 +135,19 @@ def _workers(command: Reproduce, store: "Store") -> "Workers":
 def _write(command: Reproduce, one: Study, scale: StudyScale, store: "Store", failures: dict[str, str]) -> "IndexEntry":
     """Write the report of a study and print its verdicts."""
     from evarl.studies.assemble import study_report
-    from evarl.studies.page import IndexEntry, verdicts
-    from evarl.studies.write import write_report
+    from evarl.studies.write import IndexEntry, sorted_checks, verdicts, write_report
 
     report = study_report(one, scale, store, failures)
     page = write_report(report, store.folder / one.name)
     if not command.json:
-        _print(report, page)
+        print(f"\n{report.name}: {report.title}")
+        for check in sorted_checks(report):
+            effect = "" if check.effect is None else f"{check.quantity}: {check.effect:.3g}"
+            if effect and check.interval is not None:
+                effect += ", {:.3g} to {:.3g}".format(*check.interval)
+            print(f"  {check.verdict:<13} {check.claim}" + (f" ({effect})" if effect else ""))
+        print(f"  report: {plain_text(str(page))}")
     return IndexEntry(one.name, one.title, verdicts(report), f"{one.name}/report.html")
-
-
-def _print(report: "StudyReport", page: Path) -> None:
-    print(f"\n{report.name}: {report.title}")
-    order = {"does not hold": 0, "undecided": 1, "holds": 2}
-    for check in sorted(report.checks, key=lambda check: order[check.verdict]):
-        effect = "" if check.effect is None else f" ({check.quantity}: {check.effect:.3g}"
-        if check.effect is not None:
-            effect += ")" if check.interval is None else f", {check.interval[0]:.3g} to {check.interval[1]:.3g})"
-        print(f"  {check.verdict:<13} {check.claim}{effect}")
-    print(f"  report: {plain_text(str(page))}")
 
 
 def _finish(command: Reproduce, entries: "list[IndexEntry]", store: "Store", failures: dict[str, str]) -> None:

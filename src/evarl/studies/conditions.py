@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from evarl.evaluation.predictors import EVALUATOR, WITHOUT
+from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT
+from evarl.ope.configuration import LABELS
 from evarl.stats import standard_error
 from evarl.stats.ratio import ratio_of_means
 from evarl.studies.jobs import Job, Store
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["passive", "colearned", "frozen"]
 Values = dict[int, float]
-"""By seed."""
+"""By seed; empty where nothing was measured."""
 
 PRETRAINING_SEED = 500_000
 """The frozen evaluator comes from a run of its own: it was fitted to none of the policies it is tested on."""
@@ -31,52 +32,42 @@ class Condition:
     world: str
     mode: Mode
     beta: float
-    jobs: tuple[Job, ...]
-    name: str = ""
-    """As tables show it, where world, mode and β do not say it."""
-
-    @property
-    def label(self) -> str:
-        """Name in tables."""
-        if self.name:
-            return self.name
-        if self.mode == "passive":
-            return "ordinary, passive evaluator"
-        return f"{'EvA-RL' if self.mode == 'colearned' else 'frozen evaluator'}, β = {self.beta:g}"
+    jobs: tuple[Job, ...] = ()
+    label: str = ""
+    """Name in tables."""
 
 
 def conditions(family: Family, world: str) -> list[Condition]:
     """All conditions of a world, the passive evaluator first."""
-    found = [condition(family, world, "passive", 0.0)]
-    found += [condition(family, world, "colearned", beta) for beta in family.betas]
-    if family.frozen:
-        found += [condition(family, world, "frozen", beta) for beta in (0.0, *family.betas)]
+    found = [_condition(family, world, "passive", 0.0, "ordinary, passive evaluator")]
+    found += [_condition(family, world, "colearned", beta, f"EvA-RL, β = {beta:g}") for beta in family.betas]
+    for beta in (0.0, *family.betas) if family.frozen else ():
+        found.append(_condition(family, world, "frozen", beta, f"frozen evaluator, β = {beta:g}"))
     return found
 
 
-def condition(family: Family, world: str, mode: Mode, beta: float) -> Condition:
-    """One condition with its training jobs."""
+def _condition(family: Family, world: str, mode: Mode, beta: float, label: str) -> Condition:
     needs = {"assessment": assessment(family, world)}
     if mode == "frozen":
         needs["frozen"] = frozen_evaluator(family, world, PRETRAINING_SEED, 1)
-    changes = {"beta": beta, "evaluator_mode": "frozen" if mode == "frozen" else "colearned"}
-    jobs = training_jobs(family, f"{_slug(world)}-{mode}-{beta:g}", _changes(family, world) | changes, needs)
-    return Condition(world, mode, beta, jobs)
+    jobs = training_jobs(family, f"{_slug(world)}-{mode}-{beta:g}", _changes(family, world) | {"beta": beta}, needs)
+    return Condition(world, mode, beta, jobs, label)
 
 
 def training_jobs(family: Family, label: str, changes: dict[str, Any], needs: dict[str, Job]) -> tuple[Job, ...]:
-    """Jobs that train and evaluate the seeds of a condition, in groups."""
-    logged = "frozen" not in needs
+    """Jobs that train and evaluate the seeds of a condition, in groups; with a frozen evaluator if they need one."""
+    frozen = "frozen" in needs
     jobs = []
     for first in range(0, family.seeds, family.group):
         count = min(family.group, family.seeds - first)
+        seeds = {"evaluator_mode": "frozen" if frozen else "colearned", "seed": first, "seeds": count}
         settings = {
             "preset": family.preset,
-            "changes": changes | {"seed": first, "seeds": count},
+            "changes": changes | seeds,
             "states": family.states,
             "rollouts": family.rollouts,
-            "log_megabytes": family.log_megabytes if logged else 0,
-            "methods": list(family.methods) if logged else [],
+            "log_megabytes": 0 if frozen else family.log_megabytes,
+            "methods": [] if frozen else list(family.methods),
             "fqe_steps": family.fqe_steps,
         }
         jobs.append(Job(f"{label}-seeds-{first}-{first + count - 1}", "train", settings, needs, family.weight * count))
@@ -91,15 +82,9 @@ def assessment(family: Family, world: str) -> Job:
 
 def frozen_evaluator(family: Family, world: str, seed: int, seeds: int) -> Job:
     """The job that fits an evaluator to the policies of ordinary runs with their own seeds."""
-    policies, transitions, steps = family.pretraining
     changes = _changes(family, world) | {"evaluator_mode": "colearned", "seed": seed, "seeds": seeds}
-    settings = {
-        "preset": family.preset,
-        "changes": changes,
-        "policies": policies,
-        "transitions": transitions,
-        "steps": steps,
-    }
+    amounts = dict(zip(("policies", "transitions", "steps"), family.pretraining, strict=True))
+    settings = {"preset": family.preset, "changes": changes, **amounts}
     needs = {"assessment": assessment(family, world)}
     return Job(f"{_slug(world)}-pretraining", "pretrain", settings, needs, family.weight * seeds)
 
@@ -124,7 +109,7 @@ def _slug(world: str) -> str:
 
 @dataclass(frozen=True)
 class ConditionResults:
-    """Results of the finished jobs of a condition, seed by seed."""
+    """Results of the finished jobs of a condition, seed by seed; there may be none."""
 
     condition: Condition
     rows: dict[int, dict[str, Any]]
@@ -132,58 +117,49 @@ class ConditionResults:
     """By metric: [seeds, points]; `steps` is [points]. Empty where they were not kept."""
 
     @property
-    def numbers(self) -> list[int]:
-        """Seeds, in order."""
-        return sorted(self.rows)
+    def world(self) -> str:
+        """The world's name in tables."""
+        return short_name(self.condition.world)
 
     def returns(self, discounted: bool = True) -> Values:
         """True mean return over μ_D, by seed."""
         return {seed: row["return" if discounted else "return_undiscounted"] for seed, row in self.rows.items()}
 
-    def mae(self, predictor: str, kind: str) -> Values | None:
-        """Mean absolute error of a predictor at one kind of states, by seed; None if it is missing for any seed."""
-        return self._scores(predictor, kind, "mae")
+    def mae(self, kind: str, predictor: str = EVALUATOR) -> Values:
+        """Mean absolute error of a predictor at one kind of states, by seed; empty if it is missing for any seed."""
+        return {seed: one["mae"] for seed, one in self._scores(kind, predictor, "mae").items()}
 
-    def predictors(self, kind: str) -> list[str]:
-        """Predictors with scores for every seed."""
-        names = [list(row["queries"].get(kind, {}).get("scores", {})) for row in self.rows.values()]
-        return [name for name in names[0] if all(name in others for others in names)] if names else []
+    def errors(self, kind: str) -> dict[str, MeanAndError]:
+        """Mean absolute errors of all predictors at one kind of states, averaged over seeds."""
+        errors = {name: mean_and_error(self.mae(kind, name)) for name in (*ORDER, *LABELS.values())}
+        return {name: error for name, error in errors.items() if error is not None}
 
     def skill(self, kind: str, without: Sequence[str] = WITHOUT) -> MeanAndError | None:
         """Skill of the evaluator over the best of some predictors, from squared errors averaged over seeds first."""
-        known = {name: scores for name in without if (scores := self._score_objects(name, kind)) is not None}
-        mine = self._score_objects(EVALUATOR, kind)
-        if mine is None or not known:
-            return None
         from evarl.evaluation.scores import skill_of_scores  # imports JAX
 
-        found = skill_of_scores(mine, known).estimate
+        scores = {
+            name: [stored_score(one) for one in known.values()]
+            for name in (EVALUATOR, *without)
+            if (known := self._scores(kind, name, "mse"))
+        }
+        mine = scores.pop(EVALUATOR, None)
+        if mine is None or not scores:
+            return None
+        found = skill_of_scores(mine, scores).estimate
         return None if found.mean is None else MeanAndError(found.mean, found.standard_error)
 
-    def _scores(self, predictor: str, kind: str, measure: str) -> Values | None:
-        scores = [row["queries"].get(kind, {}).get("scores", {}).get(predictor, {}) for row in self.rows.values()]
-        if not scores or any(one.get(measure) is None for one in scores):
-            return None
-        return {seed: one[measure] for seed, one in zip(self.rows, scores, strict=True)}
-
-    def _score_objects(self, predictor: str, kind: str) -> "list[Score] | None":
-        """Scores of a predictor by seed; None if its squared error is missing for any seed."""
-        from evarl.evaluation.scores import Score  # imports JAX
-
-        if self._scores(predictor, kind, "mse") is None:
-            return None
-        scores = [row["queries"][kind]["scores"][predictor] for row in self.rows.values()]
-        return [Score(**{"mae": 0.0, "bias": 0.0, "rank": None, "noise": 0.0} | one) for one in scores]
+    def _scores(self, kind: str, predictor: str, measure: str) -> dict[int, dict[str, Any]]:
+        """Scores of a predictor by seed; none if a measure is missing for any seed."""
+        found = {s: row["queries"].get(kind, {}).get("scores", {}).get(predictor, {}) for s, row in self.rows.items()}
+        return found if all(one.get(measure) is not None for one in found.values()) else {}
 
 
-def mae_of(results: ConditionResults | None, predictor: str, kind: str) -> Values | None:
-    """Mean absolute error by seed; None for missing results."""
-    return None if results is None else results.mae(predictor, kind)
+def stored_score(record: dict[str, Any]) -> "Score":
+    """A score from the record of a job, in which parts may be missing."""
+    from evarl.evaluation.scores import Score  # imports JAX
 
-
-def returns_of(results: ConditionResults | None, discounted: bool = True) -> Values | None:
-    """True mean return by seed; None for missing results."""
-    return None if results is None else results.returns(discounted)
+    return Score(**{"mae": 0.0, "bias": 0.0, "rank": None, "noise": 0.0} | record)
 
 
 def condition_results(store: Store, condition: Condition) -> ConditionResults | None:
@@ -201,8 +177,8 @@ def condition_results(store: Store, condition: Condition) -> ConditionResults | 
 
 
 def mean_and_error(values: Values | None) -> MeanAndError | None:
-    """Mean and standard error over seeds."""
-    if values is None:
+    """Mean and standard error over seeds; None without values."""
+    if not values:
         return None
     numbers = np.array(list(values.values()), np.float64)
     return MeanAndError(float(numbers.mean()), standard_error(numbers) if len(numbers) > 1 else None)

@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 
 from evarl.errors import FileError
-from evarl.evaluation.predictors import EVALUATOR
 from evarl.report.markdown import fill_page
 from evarl.storage.plain import read_json
 from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, study
 from evarl.studies.common import results_by_world, with_mode
-from evarl.studies.conditions import mean_and_error, short_name
+from evarl.studies.conditions import mean_and_error
 from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, ReportTable
 from evarl.studies.scales import LAPTOP, PAPER
@@ -25,22 +24,23 @@ COLUMNS = {
     "PDIS": "PDIS",
     "DR": "DR",
 }
+"""Predictors beside the evaluator, by their names in the README."""
 
 
 def main_table(store: Store) -> ReportTable:
     """A row for each world: return of ordinary training and EvA-RL, and the errors of the predictors at start states."""
     rows: list[tuple[Cell, ...]] = []
     for family in (PAPER.navigation, LAPTOP.minatar, LAPTOP.brax):
-        for world, everything in results_by_world(store, family, ("passive", "colearned")).items():
+        for everything in results_by_world(store, family).values():
             beta = family.betas[0]
             ordinary, aware = with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", beta)
-            if ordinary is None or aware is None:
-                continue
-            steps = f"{aware.curves['steps'][-1] / 1e6:.1f}M × {len(aware.rows)} seeds"
-            returns = [mean_and_error(one.returns()) for one in (ordinary, aware)]
-            errors = [mean_and_error(aware.mae(predictor, "start")) for predictor in (EVALUATOR, *COLUMNS.values())]
-            passive = mean_and_error(ordinary.mae(EVALUATOR, "start"))
-            rows.append((short_name(world), steps, f"{beta:g}", *returns, errors[0], passive, *errors[1:]))
+            if ordinary.rows and aware.rows:
+                steps = f"{aware.curves['steps'][-1] / 1e6:.1f}M × {len(aware.rows)} seeds"
+                measured = [one.returns() for one in (ordinary, aware)] + [
+                    one.mae("start") for one in (aware, ordinary)
+                ]
+                measured += [aware.mae("start", predictor) for predictor in COLUMNS.values()]
+                rows.append((aware.world, steps, f"{beta:g}", *map(mean_and_error, measured)))
     head = ("world", "steps", "β", "return, ordinary", "return, EvA-RL", "evaluator", "passive evaluator", *COLUMNS)
     return ReportTable("main", "", head, tuple(rows))
 
@@ -59,8 +59,7 @@ def verdict_table(folder: Path) -> ReportTable:
 
 def blocks(folder: Path) -> dict[str, str]:
     """Contents of the marked places of the README, by name."""
-    found = {"results": main_table(Store(folder)), "verdicts": verdict_table(folder)}
-    return {name: _only_rows(markdown(table)) for name, table in found.items()}
+    return {"results": _rows(main_table(Store(folder))), "verdicts": _rows(verdict_table(folder))}
 
 
 def _verdicts(file: Path) -> list[str]:
@@ -70,14 +69,15 @@ def _verdicts(file: Path) -> list[str]:
         raise FileError(f"{file}: is not a list of checks; write it again with `evarl reproduce`") from error
 
 
-def _only_rows(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if line.startswith("|"))
+def _rows(table: ReportTable) -> str:
+    """The table in Markdown, without title and note."""
+    return "\n".join(line for line in markdown(table).splitlines() if line.startswith("|"))
 
 
 def study_blocks(folder: Path) -> dict[str, str]:
     """Contents of the marked places of docs/studies.md, by name: the tables of the studies that are not in the paper."""
     results = [study(name).results(LAPTOP, Store(folder)) for name in OWN_STUDIES]
-    return {table.name: _only_rows(markdown(table)) for one in results for table in one.tables}
+    return {table.name: _rows(table) for one in results for table in one.tables}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Figures of study reports, as PNG and SVG."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,12 @@ from evarl.report.drawing import COLOURS, rendered
 from evarl.studies.reports import MeanAndError, ReportFigure
 
 MARKERS = "oDs^vP<>X"
+LINE: dict[str, Any] = {"linewidth": 1.2, "markersize": 6, "elinewidth": 0.8}
 
 Band = tuple[np.ndarray, np.ndarray]
 """Positions [points] and values [seeds, points]; NaN where a value is missing."""
+Point = tuple[MeanAndError, MeanAndError, str]
+"""Quantities on the two axes, and the text beside the point."""
 
 
 def make_figure(name: str, caption: str, size: tuple[float, float], draw: Callable[[Any], None]) -> ReportFigure:
@@ -20,32 +23,30 @@ def make_figure(name: str, caption: str, size: tuple[float, float], draw: Callab
     return ReportFigure(name, caption, *rendered(name, size, draw))
 
 
-def curves(
-    name: str, caption: str, rows: Mapping[str, Mapping[str, Mapping[str, Band]]], x_label: str = "environment steps"
-) -> ReportFigure:
+def curves(name: str, caption: str, rows: Mapping[str, Mapping[str, Mapping[str, Band]]]) -> ReportFigure:
     """Mean curves with 95 % intervals over seeds: a row of panels for each quantity, a column for each world.
 
     `rows` is by quantity, world and condition.
     """
     worlds = list(next(iter(rows.values())))
-    conditions = list(dict.fromkeys(c for row in rows.values() for panel in row.values() for c in panel))
+    colours = _styles(panel for row in rows.values() for panel in row.values())
 
     def draw(figure: Any) -> None:
         panels = figure.subplots(len(rows), len(worlds), squeeze=False, sharex="col")
         for across, (quantity, row) in zip(panels, rows.items(), strict=True):
             for panel, world in zip(across, worlds, strict=True):
                 for condition, (x, values) in row.get(world, {}).items():
-                    colour = COLOURS[conditions.index(condition) % len(COLOURS)]
+                    colour = colours[condition][0]
                     mean, half = _interval(values)
                     panel.plot(x, mean, color=colour, linewidth=1.6)
                     panel.fill_between(x, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
                 if across is panels[0]:
                     panel.set_title(world)
                 if across is panels[-1]:
-                    panel.set_xlabel(x_label)
+                    panel.set_xlabel("environment steps")
                 panel.grid(alpha=0.3)
             across[0].set_ylabel(quantity)
-        _legend(figure, {c: (COLOURS[i % len(COLOURS)], None) for i, c in enumerate(conditions)})
+        _legend(figure, {condition: (colour, "") for condition, (colour, _) in colours.items()})
 
     return make_figure(name, caption, (3.6 * len(worlds) + 1.0, 2.6 * len(rows) + 0.9), draw)
 
@@ -53,37 +54,30 @@ def curves(
 def against(
     name: str,
     caption: str,
-    panels: Mapping[str, Mapping[str, Sequence[tuple[MeanAndError, MeanAndError, str]]]],
+    panels: Mapping[str, Mapping[str, Sequence[Point]]],
     labels: tuple[str, str],
     log: bool = False,
 ) -> ReportFigure:
     """One quantity against another, with standard errors: a panel for each world, a line for each kind of condition.
 
-    A point is (x, y, text beside it). Axes are logarithmic with `log`.
+    Axes are logarithmic with `log`.
     """
-    kinds = list(dict.fromkeys(kind for panel in panels.values() for kind in panel))
+    styles = _styles(panels.values())
 
     def draw(figure: Any) -> None:
-        for panel, (world, lines) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-        ):
+        for panel, (world, lines) in _panels(figure, panels):
             for kind, points in lines.items():
-                number = kinds.index(kind)
-                x, y = [point[0].mean for point in points], [point[1].mean for point in points]
-                dx, dy = (
-                    [one.standard_error or 0.0 for one in axis]
-                    for axis in ([p[0] for p in points], [p[1] for p in points])
-                )
-                style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number]}
-                panel.errorbar(x, y, xerr=dx, yerr=dy, linewidth=1.2, markersize=6, elinewidth=0.8, **style)
+                colour, marker = styles[kind]
+                x, y = ([point[axis].mean for point in points] for axis in (0, 1))
+                dx, dy = ([point[axis].standard_error or 0.0 for point in points] for axis in (0, 1))
+                panel.errorbar(x, y, xerr=dx, yerr=dy, color=colour, marker=marker, **LINE)
                 for at_x, at_y, (_, _, text) in zip(x, y, points, strict=True):
                     panel.annotate(text, (at_x, at_y), textcoords="offset points", xytext=(5, 5), fontsize=8)
             panel.set(title=world, xlabel=labels[0], **({"xscale": "log", "yscale": "log"} if log else {}))
             panel.margins(0.15)
             panel.grid(alpha=0.3)
         figure.axes[0].set_ylabel(labels[1])
-        styles = {kind: (COLOURS[i % len(COLOURS)], MARKERS[i]) for i, kind in enumerate(kinds)}
-        _legend(figure, styles, columns=5 if len(kinds) > 6 else 3)
+        _legend(figure, styles, columns=5 if len(styles) > 6 else 3)
 
     return make_figure(name, caption, (3.8 * len(panels) + 1.0, 4.0), draw)
 
@@ -97,70 +91,54 @@ def bars(
     log: bool = True,
 ) -> ReportFigure:
     """Horizontal bars, a panel for each group; those named in `coloured` are coloured, the others grey."""
-    names = list(dict.fromkeys(bar for panel in panels.values() for bar in panel))
+    names = list(_styles(panels.values()))
 
     def draw(figure: Any) -> None:
-        row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-        for panel, (title, values) in zip(row, panels.items(), strict=True):
+        for panel, (title, values) in _panels(figure, panels, sharey=True):
             for place, bar in enumerate(names):
                 if bar in values:
-                    one = values[bar]
+                    mean, error = values[bar].mean, values[bar].standard_error
                     colour = COLOURS[0] if bar in coloured else "#bbbbbb"
-                    panel.barh(place, one.mean, xerr=one.standard_error, color=colour, error_kw={"linewidth": 0.8})
-                    panel.annotate(
-                        f" {one.mean:.3g}", (one.mean, place), va="bottom", fontsize=7, annotation_clip=False
-                    )
+                    panel.barh(place, mean, xerr=error, color=colour, error_kw={"linewidth": 0.8})
+                    panel.annotate(f" {mean:.3g}", (mean, place), va="bottom", fontsize=7, annotation_clip=False)
             scale = "log" if log else "linear"
             panel.set(title=title, xlabel=label, xscale=scale, yticks=range(len(names)), yticklabels=names)
             panel.grid(axis="x", alpha=0.3)
-        row[0].invert_yaxis()
+        figure.axes[0].invert_yaxis()
 
     return make_figure(name, caption, (3.4 * len(panels) + 2.0, 0.3 * len(names) + 1.4), draw)
 
 
-def true_against_predicted(
-    name: str, caption: str, panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]]
-) -> ReportFigure:
-    """Predicted and true values of single states: a panel for each world, a colour for each predictor."""
-    predictors = list(dict.fromkeys(p for panel in panels.values() for p in panel))
+def true_against_predicted(name: str, caption: str, panels: Mapping[str, Mapping[str, np.ndarray]]) -> ReportFigure:
+    """Predicted and true values of single states, [2, states]: a panel for each world, a colour for each predictor."""
+    styles = _styles(panels.values())
 
     def draw(figure: Any) -> None:
-        for panel, (world, clouds) in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-        ):
-            for predictor in reversed(list(clouds)):
-                predicted, true = clouds[predictor]
-                number = predictors.index(predictor)
-                panel.plot(
-                    predicted,
-                    true,
-                    MARKERS[number],
-                    color=COLOURS[number],
-                    markersize=3.5,
-                    alpha=0.5,
-                    markeredgewidth=0,
-                )
-            true = np.concatenate([true for _, true in clouds.values()])
-            low, high = float(true.min()), float(true.max())
+        for panel, (world, clouds) in _panels(figure, panels):
+            for predictor, (predicted, true) in reversed(clouds.items()):
+                colour, marker = styles[predictor]
+                panel.plot(predicted, true, marker, color=colour, markersize=3.5, alpha=0.5, markeredgewidth=0)
+            everything = np.concatenate([true for _, true in clouds.values()])
+            low, high = float(everything.min()), float(everything.max())
             margin = 0.3 * (high - low) or 1.0
             panel.plot([low, high], [low, high], color="black", linewidth=0.8)
             # limits by the true values: a few extreme predictions would shrink everything else to a dot
             panel.set(xlim=(low - margin, high + margin), title=world, xlabel="predicted value")
             panel.grid(alpha=0.3)
         figure.axes[0].set_ylabel("true value")
-        _legend(figure, {p: (COLOURS[i], MARKERS[i]) for i, p in enumerate(predictors)})
+        _legend(figure, styles)
 
     return make_figure(name, caption, (3.8 * len(panels) + 1.0, 4.2), draw)
 
 
 def boards(name: str, caption: str, games: Mapping[str, tuple[np.ndarray, Sequence[str]]]) -> ReportFigure:
     """Start states of the games' assessments: a row for each game, [k, rows, columns, channels], channels coloured."""
+    most = max(len(states) for states, _ in games.values())
 
     def draw(figure: Any) -> None:
         from matplotlib.colors import to_rgb
         from matplotlib.patches import Patch, Rectangle
 
-        most = max(len(states) for states, _ in games.values())
         panels = figure.subplots(len(games), most, squeeze=False)
         for row, (game, (states, channels)) in zip(panels, games.items(), strict=True):
             palette = [to_rgb(COLOURS[(6 + c) % len(COLOURS)]) for c in range(states.shape[-1])]
@@ -168,11 +146,11 @@ def boards(name: str, caption: str, games: Mapping[str, tuple[np.ndarray, Sequen
                 panel.set_axis_off()
                 if number >= len(states):
                     continue
-                image = np.ones((*states.shape[1:3], 3))
+                height, width = states.shape[1:3]
+                image = np.ones((height, width, 3))
                 for channel, colour in enumerate(palette):
                     image[states[number, ..., channel] > 0] = colour
                 panel.imshow(image, interpolation="nearest")
-                height, width = image.shape[:2]
                 panel.add_patch(Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor="#888888"))
                 panel.set_title(f"{game} {number + 1}", fontsize=8)
             present = [c for c in range(states.shape[-1]) if states[..., c].any()]
@@ -181,7 +159,6 @@ def boards(name: str, caption: str, games: Mapping[str, tuple[np.ndarray, Sequen
             ]
             row[-1].legend(handles=handles, loc="center left", bbox_to_anchor=(1.05, 0.5), frameon=False, fontsize=8)
 
-    most = max(len(states) for states, _ in games.values())
     return make_figure(name, caption, (1.8 * most + 1.8, 2.0 * len(games)), draw)
 
 
@@ -219,9 +196,20 @@ def _interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.where(count > 1, factor * deviation, 0.0)
 
 
-def _legend(figure: Any, styles: Mapping[str, tuple[str, str | None]], columns: int | None = None) -> None:
+def _panels(figure: Any, panels: Mapping[str, Any], **shared: bool) -> Iterable[tuple[Any, tuple[str, Any]]]:
+    """A row of axes, each with the title and the contents of its panel."""
+    return zip(figure.subplots(1, len(panels), squeeze=False, **shared)[0], panels.items(), strict=True)
+
+
+def _styles(panels: Iterable[Iterable[str]]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for each name that occurs in panels."""
+    names = dict.fromkeys(name for panel in panels for name in panel)
+    return {name: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
+
+
+def _legend(figure: Any, styles: Mapping[str, tuple[str, str]], columns: int | None = None) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], color=colour, marker=marker or "") for colour, marker in styles.values()]
+    handles = [Line2D([], [], color=colour, marker=marker) for colour, marker in styles.values()]
     columns = min(columns or (1 if len(styles) > 6 else 3), len(styles))
     figure.legend(handles, list(styles), loc="outside lower center", ncols=columns, frameon=False, fontsize=8)

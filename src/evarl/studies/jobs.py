@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,7 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """The job as plain data, to be sent to a worker."""
-        needs = {part: job.to_dict() for part, job in self.needs.items()}
-        return {
-            "label": self.label,
-            "task": self.task,
-            "settings": self.settings,
-            "needs": needs,
-            "weight": self.weight,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Job":
@@ -101,21 +94,29 @@ class Store:
 
     def finished(self, job: Job) -> bool:
         """Whether the result and the file of a job exist."""
-        return self.result_file(job).exists() and (not self._kept(job).get("file") or self.file(job).exists())
+        return self.result_file(job).exists() and (not self.record(job).get("file") or self.file(job).exists())
 
     def result(self, job: Job) -> dict[str, Any]:
         """The result of a finished job."""
-        return self._kept(job)["result"]
+        return self.record(job)["result"]
 
     def record(self, job: Job) -> dict[str, Any]:
         """The result with its provenance: settings, seconds, versions, machine."""
-        return self._kept(job)
+        path = self.result_file(job)
+        if not os.path.lexists(path):
+            raise FileError(f"{path}: is missing; run `evarl reproduce` again")
+        try:
+            kept = unseal(read_json(path), str(path))
+        except FileError as error:
+            raise FileError(f"{error}; delete it and run `evarl reproduce` again") from error
+        if kept.get("job") != job.name or not isinstance(kept.get("result"), dict):
+            raise FileError(f"{path}: corrupt (it belongs to another job); delete it and run `evarl reproduce` again")
+        return kept
 
     def keep(self, job: Job, record: dict[str, Any]) -> None:
         """Write a job's result."""
         sealed = seal(record | {"job": job.name, "file": self.file(job).exists()})
-        text = json.dumps(sealed, ensure_ascii=False)
-        write_bytes(self.result_file(job), (text + "\n").encode())
+        write_bytes(self.result_file(job), f"{json.dumps(sealed, ensure_ascii=False)}\n".encode())
 
     def report_progress(self, job: Job, share: float, text: str) -> None:
         """Write the progress of a job, for the display; not flushed to disk."""
@@ -156,15 +157,3 @@ class Store:
         """Raise an error if the folder cannot be used."""
         if self.folder.exists() and not self.folder.is_dir():
             raise InputError(f"out: {self.folder} is not a directory; choose another")
-
-    def _kept(self, job: Job) -> dict[str, Any]:
-        path = self.result_file(job)
-        if not os.path.lexists(path):
-            raise FileError(f"{path}: is missing; run `evarl reproduce` again")
-        try:
-            kept = unseal(read_json(path), str(path))
-        except FileError as error:
-            raise FileError(f"{error}; delete it and run `evarl reproduce` again") from error
-        if kept.get("job") != job.name or not isinstance(kept.get("result"), dict):
-            raise FileError(f"{path}: corrupt (it belongs to another job); delete it and run `evarl reproduce` again")
-        return kept

@@ -4,7 +4,6 @@ import dataclasses
 import logging
 import os
 import socket
-import time
 import traceback
 import uuid
 from pathlib import Path
@@ -12,26 +11,22 @@ from typing import Any
 
 from evarl.errors import EvarlError, FileError, InputError
 from evarl.storage.files import check_appendable
-from evarl.studies.jobs import Job, JobTakenError, Store
+from evarl.studies.jobs import Job, Store
 from evarl.studies.local import default_workers
-from evarl.studies.schedule import Ended
 from evarl.studies.worker import work
 
 DEATHS = 5
 """Number of times that the worker of a job may die before the job counts as failed."""
-
 STOP_SECONDS = 60.0
 """Time that workers have to save when they are stopped; then they are killed."""
-
 TAKEN_SECONDS = 120.0
 """Time that a job waits for the lock of a dead worker: on network file systems a lock outlives its machine for a while."""
-
 KNOCK_SECONDS = 10.0
 """Time that a cluster has to accept a connection."""
-
+UNSEEN = "unseen"
+"""Returned by a job whose folder does not exist on its node."""
 OBJECT_STORE_BYTES = 100 * 2**20
 """Object store of a Ray started here: it holds jobs and single lines; everything else is in the store's folder."""
-
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # jobs reserve no GPU and see those of their node
@@ -83,8 +78,8 @@ class RayWorkers:
         task = self._do.options(name=job.name)
         self._running[job.name] = task.remote(str(self._store.folder), job.to_dict(), str(self._mark))
 
-    def ended(self) -> dict[str, Ended]:
-        """Jobs whose task has ended."""
+    def ended(self) -> dict[str, str | None]:
+        """Jobs whose task has ended, with the reason if it failed."""
         if not self._running:
             return {}
         over = set(self._ray.wait(list(self._running.values()), num_returns=len(self._running), timeout=0)[0])
@@ -105,52 +100,41 @@ class RayWorkers:
         self._mark.unlink(missing_ok=True)
 
     def _connect(self, address: str | None) -> None:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if address is None:  # "local" for Ray, whose None takes any cluster that it finds
-            quiet["include_dashboard"] = False
-            quiet["object_store_memory"] = OBJECT_STORE_BYTES
-            quiet["num_cpus"] = self._count or default_workers()
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address is None:
+            address = "local"  # for Ray, None is any cluster that it finds
+            cores = self._count or default_workers()
+            options |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES, "num_cpus": cores}
         try:
-            _knock(address or "local")
-            self._ray.init(address=address or "local", **quiet)
+            _knock(address)
+            self._ray.init(address=address, **options)
         except (OSError, RuntimeError, ValueError) as error:
             self._mark.unlink(missing_ok=True)
-            raise InputError(f"engine: no Ray at {address or 'local'}: {_line(error.__cause__ or error)}") from error
+            raise InputError(f"engine: no Ray at {address}: {_line(error.__cause__ or error)}") from error
 
-    def _how(self, name: str) -> Ended:
+    def _how(self, name: str) -> str | None:
         try:
             failure = self._ray.get(self._running.pop(name))
         except self._ray.exceptions.TaskCancelledError:
-            return Ended("the worker was stopped")
+            return "the worker was stopped"
         except self._ray.exceptions.WorkerCrashedError:
-            return Ended(f"the worker died {DEATHS + 1} times")
+            return f"the worker died {DEATHS + 1} times"
         except self._ray.exceptions.RayError as error:
-            return Ended(_line(error))
+            return _line(error)
         if failure == UNSEEN:
             raise InputError(
                 f"out: a Ray worker does not see {self._store.folder}; choose a folder on storage that all nodes share"
             )
-        return Ended(failure)
-
-
-UNSEEN = "unseen"
-"""Returned by a job whose folder does not exist on its node."""
+        return failure
 
 
 def _do(folder: str, data: dict[str, Any], mark: str) -> str | None:
     """Run a job in a Ray worker; returns the failure as one line. Ray calls this again if the worker dies."""
     if not Path(mark).exists():
         return UNSEEN
-    until = time.monotonic() + TAKEN_SECONDS
     try:
-        while True:
-            try:
-                work(folder, data)
-                return None
-            except JobTakenError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(1)
+        work(folder, data, TAKEN_SECONDS)
+        return None
     except EvarlError as error:
         return str(error)
     except Exception as error:

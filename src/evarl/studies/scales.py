@@ -1,7 +1,6 @@
 """Scales of studies: how much of each family of worlds is run. Plain data."""
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from evarl.ope.configuration import Method
@@ -10,7 +9,6 @@ ScaleName = Literal["smoke", "laptop", "paper"]
 
 METHODS: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "tis", "pdis", "dr", "wpdis", "wdr")
 """The paper's four, fitted Q evaluation in both conventions, and the self-normalised forms that are less noisy."""
-
 
 COMPILE_QUICKLY = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
@@ -91,59 +89,34 @@ ROBOTS = ("brax/halfcheetah", "brax/reacher", "brax/ant")
 WITHOUT_TIS: tuple[Method, ...] = tuple(method for method in METHODS if method != "tis")
 """The paper leaves TIS out where episodes have 1 000 steps."""
 
-GRADIENTS = Family("navigation", ("navigation",), 10, 10, (0.005, 0.05, 0.5), True, 64, 256, 0, 0, 1, methods=())
-HELD_OUT = {"navigation": HeldOut("navigation", 1000), "minatar": HeldOut("gymnax/Asterix-MinAtar", 400)}
-
 PAPER = StudyScale(
     name="paper",
     about="the paper's protocol: 10M steps and 20 seeds of MinAtar, 20M and 20 of Brax, 30 seeds of navigation",
     minatar=Family("minatar", GAMES, 20, 5, (0.01, 0.1), True, 64, 64, 250, 50_000, 100),
     brax=Family("brax", ROBOTS, 20, 2, (5e-4, 5e-3), True, 32, 16, 400, 50_000, 1000, methods=WITHOUT_TIS),
     navigation=Family("navigation", ("navigation",), 30, 15, (0.05,), False, 64, 256, 2, 10_000, 3),
-    gradients=GRADIENTS,
-    held_out=HELD_OUT,
+    gradients=Family("navigation", ("navigation",), 10, 10, (0.005, 0.05, 0.5), True, 64, 256, 0, 0, 1, methods=()),
+    held_out={"navigation": HeldOut("navigation", 1000), "minatar": HeldOut("gymnax/Asterix-MinAtar", 400)},
     trials=1000,
 )
 
-LAPTOP = StudyScale(
+SHORT_BRAX: dict[str, Any] = {"updates": 25, "environments": 256, "steps": 80, "assessment.base_updates": 10}
+SHORT_BRAX |= {"evaluator.warmup": 5, "evaluator.learning_rate": 1e-3}
+LAPTOP = replace(
+    PAPER,
     name="laptop",
-    about=(
-        "2M steps and 3 seeds of MinAtar; 0.5M steps (Reacher: 2M) and 3 seeds of Brax, from 256 environments × 80 steps, "
-        "so that episodes of 1 000 steps come to their end; 10 seeds of navigation"
-    ),
+    about="2M steps and 3 seeds of MinAtar; 0.5M steps (Reacher: 2M) and 3 seeds of Brax, from 256 environments × 80 steps, "
+    "so that episodes of 1 000 steps come to their end; 10 seeds of navigation",
     minatar=Family("minatar", GAMES, 3, 3, (0.01, 0.1), True, 64, 64, 90, 20_000, 20, {"updates": 313}),
-    brax=Family(
-        "brax",
-        ROBOTS,
-        3,
-        3,
-        (5e-4,),
-        False,
-        16,
-        8,
-        90,
-        20_000,
-        200,
-        {
-            "updates": 25,
-            "environments": 256,
-            "steps": 80,
-            "assessment.base_updates": 10,
-            "evaluator.warmup": 5,
-            "evaluator.learning_rate": 1e-3,
-        },
+    brax=replace(
+        Family("brax", ROBOTS, 3, 3, (5e-4,), False, 16, 8, 90, 20_000, 200, SHORT_BRAX, methods=WITHOUT_TIS),
         per_world={"brax/reacher": {"updates": 98, "assessment.base_updates": 30}},
-        methods=WITHOUT_TIS,
     ),
-    navigation=Family("navigation", ("navigation",), 10, 10, (0.05,), False, 64, 256, 2, 10_000, 3),
-    gradients=GRADIENTS,
-    held_out=HELD_OUT,
-    trials=1000,
+    navigation=replace(PAPER.navigation, seeds=10, group=10),
 )
 
 FEW: tuple[Method, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr")
 """Off-policy methods at the scale `smoke`."""
-
 TINY = {
     "updates": 5,
     "environments": 8,
@@ -155,17 +128,16 @@ TINY = {
     "assessment.base_updates": 2,
     "agent.hidden_sizes": [8],
 }
-
+FIT = (4, 32, 20)
+"""Policies, transitions and gradient steps for the frozen evaluator at the scale `smoke`."""
 SMOKE = StudyScale(
     name="smoke",
     about="one game, one robot, two seeds, five updates: shows that everything runs; its numbers and verdicts mean nothing",
-    minatar=Family(
-        "minatar", GAMES[2:], 2, 2, (0.01,), True, 4, 2, 5, 100, 1, TINY, pretraining=(4, 32, 20), methods=FEW
-    ),
+    minatar=Family("minatar", GAMES[2:], 2, 2, (0.01,), True, 4, 2, 5, 100, 1, TINY, pretraining=FIT, methods=FEW),
     brax=Family("brax", ("brax/inverted_pendulum",), 2, 2, (5e-4,), False, 4, 2, 5, 100, 1, TINY, methods=FEW),
     navigation=Family("navigation", ("navigation",), 2, 2, (0.05,), False, 4, 8, 1, 100, 1, TINY, methods=FEW),
     gradients=Family(
-        "navigation", ("navigation",), 2, 6, (0.05,), True, 4, 8, 0, 0, 1, TINY, pretraining=(4, 32, 20), methods=()
+        "navigation", ("navigation",), 2, 6, (0.05,), True, 4, 8, 0, 0, 1, TINY, pretraining=FIT, methods=()
     ),
     held_out={"navigation": HeldOut("navigation", 5, 3, 1, 4, 16, 20, TINY)},
     trials=20,
@@ -178,7 +150,7 @@ def with_seeds(scale: StudyScale, seeds: int | None) -> StudyScale:
     """The scale with another number of seeds for each condition."""
     if seeds is None:
         return scale
-
-    families = ("minatar", "brax", "navigation", "gradients")
-    changed = {name: dataclasses.replace(getattr(scale, name), seeds=seeds) for name in families}
-    return dataclasses.replace(scale, **changed)
+    changed: dict[str, Any] = {
+        name: replace(family, seeds=seeds) for name, family in vars(scale).items() if isinstance(family, Family)
+    }
+    return replace(scale, **changed)

@@ -1,19 +1,11 @@
 """Scheduler of jobs: needed jobs first, finished jobs skipped, failed jobs without effect on the others."""
 
 import time
-from dataclasses import dataclass
 from typing import Protocol
 
 from evarl.studies.jobs import Job, Store, with_needs
 
 LOOK_SECONDS = 0.25
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a worker ended: `failure` is one line, or None if the job is finished."""
-
-    failure: str | None = None
 
 
 class Workers(Protocol):
@@ -25,8 +17,8 @@ class Workers(Protocol):
     def start(self, job: Job) -> None:
         """Start a job; called only if `free` is positive."""
 
-    def ended(self) -> dict[str, Ended]:
-        """Jobs, by name, that have ended since the last call."""
+    def ended(self) -> dict[str, str | None]:
+        """Names of the jobs that have ended since the last call, with the failure as one line or None for finished ones."""
 
     def stop(self) -> None:
         """Make running workers save and stop, and wait for them; always called at the end."""
@@ -52,18 +44,16 @@ def run_jobs(jobs: list[Job], store: Store, workers: Workers, watcher: Watcher) 
     running: dict[str, Job] = {}
     try:
         while waiting or running:
-            for name, ended in workers.ended().items():
+            for name, failure in workers.ended().items():
                 job = running.pop(name)
-                if ended.failure is not None:
-                    failures[name] = ended.failure
-                elif store.finished(job):
+                if failure is None and store.finished(job):
                     finished.add(name)
                 else:
-                    failures[name] = "the worker ended without a result"
-            for job in [job for job in waiting if any(needed.name in failures for needed in job.needs.values())]:
-                waiting.remove(job)
-                failed = next(needed.name for needed in job.needs.values() if needed.name in failures)
-                failures[job.name] = f"was not started: it needs {failed}, which failed"
+                    failures[name] = failure or "the worker ended without a result"
+            for job in list(waiting):
+                if failed := [needed.name for needed in job.needs.values() if needed.name in failures]:
+                    waiting.remove(job)
+                    failures[job.name] = f"was not started: it needs {failed[0]}, which failed"
             ready = [job for job in waiting if all(needed.name in finished for needed in job.needs.values())]
             for job in ready[: workers.free()]:
                 waiting.remove(job)

@@ -1,9 +1,11 @@
 """Report tables and numbers as text: Markdown, cells of the HTML page, and CSV."""
 
 import io
+import itertools
 import math
 from collections.abc import Sequence
 from csv import writer
+from dataclasses import astuple
 
 from evarl.report.markdown import escaped, markdown_table
 from evarl.studies.reports import Cell, MeanAndError, ReportTable
@@ -88,10 +90,10 @@ def sort_value(cell: Cell) -> float | None:
     return None if value is None or isinstance(value, str) or math.isnan(value) else float(value)
 
 
-def numeric(table: ReportTable, column: int) -> bool:
-    """Whether all cells of a column that are not empty are numbers."""
-    cells = [row[column] for row in table.rows if row[column] is not None]
-    return bool(cells) and not any(isinstance(cell, str) for cell in cells)
+def numeric(table: ReportTable) -> list[bool]:
+    """Whether the cells of each column are numbers, without those that are empty."""
+    columns = [[row[j] for row in table.rows if row[j] is not None] for j in range(len(table.columns))]
+    return [bool(cells) and not any(isinstance(cell, str) for cell in cells) for cells in columns]
 
 
 def markdown(table: ReportTable) -> str:
@@ -100,33 +102,23 @@ def markdown(table: ReportTable) -> str:
         [_bold(text(cell)) if (i, j) in table.emphasised else escaped(text(cell)) for j, cell in enumerate(row)]
         for i, row in enumerate(table.rows)
     ]
-    numbers = [numeric(table, column) for column in range(len(table.columns))]
-    rows = markdown_table([escaped(name) for name in table.columns], cells, numbers)
+    rows = markdown_table([escaped(name) for name in table.columns], cells, numeric(table))
     return "\n\n".join(filter(None, (_bold(table.title), rows, escaped(table.note)))) + "\n"
 
 
 def csv(table: ReportTable) -> str:
     """The table as CSV with all digits; a column of means with errors becomes two columns."""
-    measured = [
-        any(isinstance(row[column], MeanAndError) for row in table.rows) for column in range(len(table.columns))
-    ]
+    measured = {column for row in table.rows for column, cell in enumerate(row) if isinstance(cell, MeanAndError)}
     file = io.StringIO()
     out = writer(file, lineterminator="\n")
-    out.writerow(
-        name
-        for column, two in zip(table.columns, measured, strict=True)
-        for name in ([column, f"{column} s.e."] if two else [column])
-    )
+    heads = [(name, f"{name} s.e.") if column in measured else (name,) for column, name in enumerate(table.columns)]
+    out.writerow(itertools.chain(*heads))
     for row in table.rows:
-        out.writerow(
-            value
-            for cell, two in zip(row, measured, strict=True)
-            for value in (
-                ([cell.mean, cell.standard_error] if isinstance(cell, MeanAndError) else [cell, None])
-                if two
-                else [cell]
-            )
-        )
+        cells = [
+            astuple(cell) if isinstance(cell, MeanAndError) else (cell, None) if column in measured else (cell,)
+            for column, cell in enumerate(row)
+        ]
+        out.writerow(itertools.chain(*cells))
     return file.getvalue()
 
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from evarl.assessment.assessment import Assessment
 from evarl.evaluation.evaluate import evaluate
 from evarl.evaluation.held_out import held_out_scores
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
-from evarl.evaluation.results import Evaluation, SeedEvaluation
+from evarl.evaluation.results import SeedEvaluation
 from evarl.evaluation.scores import Score
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import preset
-from evarl.learning.pretraining import fit_to, learnt_from, remember
+from evarl.learning.pretraining import Past, fit_to, learnt_from, remember
 from evarl.ope.configuration import LABELS, LogSettings
 from evarl.ope.fqe_configuration import FQEConfig
 from evarl.report.pictures import CHANNELS
@@ -31,6 +32,13 @@ CURVE_POINTS = 60
 SHOWN = (EVALUATOR, CRITIC, LABELS["fqe"])
 """Predictors whose single predictions are stored, for figures of true against predicted values."""
 
+ABOUT = ("world", "discount", "horizon", "start_states", "shuffled_with")
+TIMES = ("seconds", "compile_seconds", "steps_per_second", "peak_memory_gib")
+"""Parts of an evaluation, and of a run's summary, that are stored."""
+
+FILES = {"assessment": "assessment.file", "frozen": "evaluator.file"}
+"""Settings for the files of the jobs that a job needs, by role."""
+
 KINDS = ("listing", "pairs", "factored", "linear")
 """Evaluator networks that are tested on held-out policies."""
 
@@ -40,49 +48,33 @@ TRAINING = 0.7
 
 def train_and_evaluate(job: Job, store: Store) -> dict[str, Any]:
     """Train a group of seeds, then evaluate every predictor, and off-policy estimates if requested, against the truth."""
-    settings, folder = job.settings, store.work(job) / "run"
-    config = _config(job, store)
+    settings, folder, config = job.settings, store.work(job) / "run", _config(job, store)
+    evaluated = itertools.count()
 
     def watch(done: int, of: int) -> None:
         store.report_progress(job, TRAINING * done / of, f"update {done} of {of}")
 
+    def say(text: str) -> None:
+        share = TRAINING + (1 - TRAINING) * next(evaluated) / config.seeds
+        store.report_progress(job, share, f"evaluating{text.rpartition(':')[2]}")
+
     store.report_progress(job, 0.0, "compiling")
     log = settings["log_megabytes"] * config.seeds
     run = train(config, out=folder, resume=True, quiet=True, log_megabytes=log, watch=watch)
-    counted = 0
-
-    def say(text: str) -> None:
-        nonlocal counted
-        store.report_progress(
-            job, TRAINING + (1 - TRAINING) * counted / config.seeds, f"evaluating{text.rpartition(':')[2]}"
-        )
-        counted += 1
-
-    found = evaluate(
-        run,
-        rollouts=settings["rollouts"],
-        states=settings["states"],
-        ope=LogSettings(
-            methods=tuple(settings["methods"]),
-            fqe=FQEConfig(time_feature=True, steps=settings["fqe_steps"]),
-            resamples=200,
-        )
-        if settings["methods"]
-        else None,
-        say=say,
-    )
+    fqe = FQEConfig(time_feature=True, steps=settings["fqe_steps"])
+    ope = LogSettings(methods=tuple(settings["methods"]), fqe=fqe, resamples=200) if settings["methods"] else None
+    found = evaluate(run, rollouts=settings["rollouts"], states=settings["states"], ope=ope, say=say)
     record = {
         "seeds": [_seed_record(seed) for seed in found.seeds],
-        "about": _about(found),
+        "about": {name: getattr(found, name) for name in ABOUT}
+        | {"notes": [note for note in found.notes if not note.startswith("seed ")]},
         "curves": _curves(run),
-        "training": {
-            name: run.summary[name] for name in ("seconds", "compile_seconds", "steps_per_second", "peak_memory_gib")
-        },
+        "training": {name: run.summary[name] for name in TIMES},
         "updates": config.updates,
         "steps": config.updates * config.environments * config.steps,
     }
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    shutil.rmtree(folder / "log", ignore_errors=True)
+    for unused in ("checkpoints", "log"):
+        shutil.rmtree(folder / unused, ignore_errors=True)
     return record
 
 
@@ -92,15 +84,13 @@ def make_assessment(job: Job, store: Store) -> dict[str, Any]:
     config = _config(job, store)
     assessment = new_assessment(config, lambda text: store.report_progress(job, 0.1, "training the base policy"))
     save_assessment(store.file(job), assessment)
-    observations = np.asarray(assessment.observations())
+    seen = np.asarray(assessment.observations())
     return {
         "world": config.world,
         "assessed_in": assessment.world.name,
         "horizon": assessment.horizon,
         "channels": list(CHANNELS.get(config.world, ())),
-        "observations": _rounded(observations.astype(np.float64))
-        if observations.ndim < 4
-        else observations.astype(int).tolist(),
+        "observations": _rounded(seen) if seen.ndim < 4 else seen.astype(int).tolist(),
     }
 
 
@@ -108,10 +98,8 @@ def pretrain_evaluator(job: Job, store: Store) -> dict[str, Any]:
     """Fit an evaluator to the policies of ordinary training, to be frozen."""
     keep_compiled_programs()
     config, settings = _config(job, store), job.settings
-    assessment = load_assessment(store.file(job.needs["assessment"]))
     seeds = list(range(config.seed, config.seed + config.seeds))
-    advance = _advance(job, store, config.updates)
-    past = remember(config, assessment, settings["policies"], settings["transitions"], seeds, advance)
+    past = _remember(job, store, config, load_assessment(store.file(job.needs["assessment"])), seeds)
     store.report_progress(job, TRAINING, "fitting the evaluator")
     evaluator, state = fit_to(past, config, list(range(len(seeds))), settings["steps"], config.seed)
     save_evaluator(store.file(job), learnt_from(past, evaluator, state), config)
@@ -123,10 +111,8 @@ def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
     keep_compiled_programs()
     config, settings = _config(job, store), job.settings
     store.report_progress(job, 0.0, "compiling")
-    assessment = new_assessment(config, lambda text: None)
     seeds = list(range(settings["seeds"]))
-    advance = _advance(job, store, config.updates)
-    past = remember(config, assessment, settings["policies"], settings["transitions"], seeds, advance)
+    past = _remember(job, store, config, new_assessment(config, lambda text: None), seeds)
     found: dict[str, Any] = {}
     for number, kind in enumerate(KINDS):
         store.report_progress(job, TRAINING + (1 - TRAINING) * number / len(KINDS), f"fitting {kind}")
@@ -155,24 +141,20 @@ TASKS: dict[str, Callable[[Job, Store], dict[str, Any]]] = {
 
 def _config(job: Job, store: Store) -> TrainConfig:
     """The preset with the job's changes, and the files of the jobs it needs."""
-    config = with_settings(preset(job.settings["preset"]), job.settings["changes"])
-    if "assessment" in job.needs and job.task != "assessment":
-        config = with_settings(config, {"assessment.file": str(store.file(job.needs["assessment"]))})
-    if "frozen" in job.needs:
-        config = with_settings(config, {"evaluator.file": str(store.file(job.needs["frozen"]))})
-    return config.resolved()
+    files = {FILES[part]: str(store.file(needed)) for part, needed in job.needs.items()}
+    return with_settings(preset(job.settings["preset"]), job.settings["changes"] | files).resolved()
 
 
-def _advance(job: Job, store: Store, updates: int) -> Callable[[int], None]:
-    """A function that counts updates of training and reports them as progress."""
+def _remember(job: Job, store: Store, config: TrainConfig, assessment: Assessment, seeds: list[int]) -> Past:
+    """Policies of ordinary training, with its updates reported as progress."""
     done = 0
 
     def advance(more: int) -> None:
         nonlocal done
         done += more
-        store.report_progress(job, TRAINING * done / updates, f"update {done} of {updates}")
+        store.report_progress(job, TRAINING * done / config.updates, f"update {done} of {config.updates}")
 
-    return advance
+    return remember(config, assessment, job.settings["policies"], job.settings["transitions"], seeds, advance)
 
 
 def _score_record(score: Score) -> dict[str, float | None]:
@@ -182,17 +164,16 @@ def _score_record(score: Score) -> dict[str, float | None]:
 
 def _seed_record(seed: SeedEvaluation) -> dict[str, Any]:
     """One seed: returns, scores of all predictors, single predictions of a few, and diagnostics of the off-policy estimates."""
-    queries = {}
-    for kind, asked in seed.queries.items():
-        scores = {name: _score_record(one) for name, one in asked.scores.items()}
-        shown = {name: _rounded(asked.predictions[name].mean(axis=0)) for name in SHOWN if name in asked.predictions}
-        queries[kind] = {
-            "scores": scores,
+    queries = {
+        kind: {
+            "scores": {name: _score_record(one) for name, one in asked.scores.items()},
             "truth": _rounded(asked.truth.value),
             "standard_error": _rounded(asked.truth.standard_error),
             "rollouts": asked.truth.rollouts,
-            "predictions": shown,
+            "predictions": {n: _rounded(asked.predictions[n].mean(axis=0)) for n in SHOWN if n in asked.predictions},
         }
+        for kind, asked in seed.queries.items()
+    }
     logged = seed.logged
     return {
         "seed": seed.seed,
@@ -212,34 +193,18 @@ def _seed_record(seed: SeedEvaluation) -> dict[str, Any]:
     }
 
 
-def _about(found: Evaluation) -> dict[str, Any]:
-    return {
-        "world": found.world,
-        "discount": found.discount,
-        "horizon": found.horizon,
-        "start_states": found.start_states,
-        "shuffled_with": found.shuffled_with,
-        "notes": [note for note in found.notes if not note.startswith("seed ")],
-    }
-
-
 def _curves(run: Run) -> dict[str, Any]:
     """Return and evaluation error over training, a row for each seed: means over equal intervals of updates."""
-    table = run.metrics
-    updates = run.config.updates
+    table, updates = run.metrics, run.config.updates
     edges = np.linspace(0, updates, min(CURVE_POINTS, updates) + 1).astype(int)
     update, seed = table["update"].to_numpy(), table["seed"].to_numpy()
     per_update = run.config.environments * run.config.steps
     found: dict[str, Any] = {"steps": [int(edge) * per_update for edge in edges[1:]]}
+    order = [np.flatnonzero(seed == one)[np.argsort(update[seed == one])] for one in run.seeds]
     for name in ("return", "return_discounted", "evaluation_error_fresh", "evaluation_error"):
-        if name not in table.column_names:
-            continue
-        values = table[name].to_numpy()
-        rows = []
-        for one in run.seeds:
-            mine = values[seed == one][np.argsort(update[seed == one])]
-            rows.append([_mean(mine[a:b]) for a, b in itertools.pairwise(edges)])
-        found[name] = rows
+        if name in table.column_names:
+            values = table[name].to_numpy()
+            found[name] = [[_mean(values[rows[a:b]]) for a, b in itertools.pairwise(edges)] for rows in order]
     return found
 
 
@@ -253,6 +218,4 @@ def _round(value: float | None) -> float | None:
 
 
 def _rounded(values: np.ndarray) -> list[Any]:
-    if values.ndim > 1:
-        return [_rounded(row) for row in values]
-    return [_round(float(value)) for value in values]
+    return np.vectorize(_round, otypes=[np.float64])(values).tolist()

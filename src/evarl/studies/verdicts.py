@@ -14,14 +14,12 @@ from evarl.stats import bootstrap_interval, t_interval
 from evarl.studies.reports import ClaimCheck, Verdict
 
 Values = Mapping[int, float]
-"""By seed."""
+"""By seed; empty where nothing was measured."""
 
 CONFIDENCE = 0.95
 
 
-def check_larger(
-    claim: str, quantity: str, one: Values | None, other: Values | float | None, note: str = ""
-) -> ClaimCheck:
+def check_larger(claim: str, quantity: str, one: Values, other: Values | float, note: str = "") -> ClaimCheck:
     """The claim that `one` is above `other` on average: the paired difference over seeds, with Student's interval."""
     differences = paired_differences(one, other)
     if differences is None:
@@ -30,18 +28,16 @@ def check_larger(
     return _decide(claim, parts, parts, note)
 
 
-def check_all_larger(
-    claim: str, quantity: str, ones: Mapping[str, Values | None], other: Values | float | None, note: str = ""
-) -> ClaimCheck:
+def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], other: Values | float) -> ClaimCheck:
     """The claim that every one of `ones` is above `other`; the effect is that of the part which decides."""
     parts = {f"{quantity}; here of {name}": paired_differences(one, other) for name, one in ones.items()}
     known = {name: d for name, d in parts.items() if d is not None}
     if not known or len(known) < len(parts):
-        return _undecided(claim, quantity, "too few seeds, or not all measured", note)
-    return _decide(claim, known, known, note)
+        return _undecided(claim, quantity, "too few seeds, or not all measured")
+    return _decide(claim, known, known)
 
 
-def check_falling(claim: str, quantity: str, steps: dict[str, Values | None], note: str = "") -> ClaimCheck:
+def check_falling(claim: str, quantity: str, steps: dict[str, Values]) -> ClaimCheck:
     """The claim that a quantity does not rise along a sequence of conditions, and falls from the first to the last.
 
     It holds if the quantity falls significantly from the first to the last and rises significantly in no step; it does not
@@ -49,28 +45,27 @@ def check_falling(claim: str, quantity: str, steps: dict[str, Values | None], no
     """
     first, last = next(iter(steps)), next(reversed(steps))
     overall = f"fall of {quantity} from {first} to {last}"
-    if any(step is None for step in steps.values()) or len(steps) < 2:
-        return _undecided(claim, overall, "not measured", note)
+    if not all(steps.values()) or len(steps) < 2:
+        return _undecided(claim, overall, "not measured")
     pairs = [(first, last), *itertools.pairwise(steps)]
     falls = {f"fall of {quantity} from {a} to {b}": paired_differences(steps[a], steps[b]) for a, b in pairs}
     known = {name: fall for name, fall in falls.items() if fall is not None}
     if len(known) < len(falls):
-        return _undecided(claim, overall, "too few seeds", note)
-    return _decide(claim, {overall: known[overall]}, known, note)
+        return _undecided(claim, overall, "too few seeds")
+    return _decide(claim, {overall: known[overall]}, known)
 
 
-def bootstrap_bounds(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float]:
-    """The paired bootstrap interval of the mean difference over seeds."""
+def bootstrap_bounds(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float] | None:
+    """The paired bootstrap interval of the mean difference over seeds; None for fewer than 2 seeds."""
     differences = paired_differences(one, other)
-    assert differences is not None
+    if differences is None:
+        return None
     found = bootstrap_interval(differences, np.mean, CONFIDENCE, resamples)
     return found.low, found.high
 
 
-def paired_differences(one: Values | None, other: Values | float | None) -> np.ndarray | None:
+def paired_differences(one: Values, other: Values | float) -> np.ndarray | None:
     """Differences `one` − `other` over the seeds that both have; None for fewer than 2 seeds."""
-    if one is None or other is None:
-        return None
     if isinstance(other, int | float):
         other = dict.fromkeys(one, float(other))
     shared = sorted(one.keys() & other.keys())
@@ -79,13 +74,13 @@ def paired_differences(one: Values | None, other: Values | float | None) -> np.n
     return np.array([one[seed] - other[seed] for seed in shared], np.float64)
 
 
-def lowered_by_share(values: Values | None, share: float) -> Values | None:
+def lowered_by_share(values: Values, share: float) -> Values:
     """All values lowered by a share of their absolute value."""
-    return None if values is None else {seed: value - share * abs(value) for seed, value in values.items()}
+    return {seed: value - share * abs(value) for seed, value in values.items()}
 
 
 def _decide(
-    claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str
+    claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str = ""
 ) -> ClaimCheck:
     """The claim holds if no part fails and every required part is significantly above 0; a part below 0 fails it.
 
@@ -99,11 +94,11 @@ def _decide(
         return ClaimCheck(claim, "does not hold", found.estimate, (found.low, found.high), worst, strict, note)
     passing = {name: t_interval(part, CONFIDENCE) for name, part in required.items()}
     weakest = min(passing, key=lambda name: passing[name].low)
-    verdict: Verdict = "holds" if passing[weakest].low > 0 else "undecided"
-    found = passing[weakest] if verdict == "holds" else failing[weakest]
-    level = CONFIDENCE if verdict == "holds" else strict
+    holds = passing[weakest].low > 0
+    verdict: Verdict = "holds" if holds else "undecided"
+    found, level = (passing[weakest], CONFIDENCE) if holds else (failing[weakest], strict)
     return ClaimCheck(claim, verdict, found.estimate, (found.low, found.high), weakest, level, note)
 
 
-def _undecided(claim: str, quantity: str, why: str, note: str) -> ClaimCheck:
+def _undecided(claim: str, quantity: str, why: str, note: str = "") -> ClaimCheck:
     return ClaimCheck(claim, "undecided", None, None, quantity, CONFIDENCE, f"{why}; {note}" if note else why)

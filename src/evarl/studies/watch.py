@@ -1,7 +1,6 @@
 """Live display of the progress of jobs, on standard error."""
 
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -29,57 +28,41 @@ def time_left(seconds: float, gained: float, missing: float) -> str:
     return f", about {minutes} minute{'s' if minutes > 1 else ''} left"
 
 
-class Display:
+class Display(Progress):
     """One progress bar for all jobs, weighted by their duration, and one for each running job."""
 
-    def __init__(self, jobs: list[Job], store: Store, quiet: bool = False):
+    def __init__(self, jobs: list[Job], store: Store):
+        console = Console(stderr=True, soft_wrap=True)
+        name, text = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[text]}", markup=False)
+        columns = (name, BarColumn(), TaskProgressColumn(), text, TimeElapsedColumn())
+        super().__init__(*columns, console=console, disable=not console.is_terminal)
         self._store, self._jobs = store, with_needs(jobs, store)
-        self._console = Console(stderr=True, quiet=quiet, soft_wrap=True)
-        self._live = self._console.is_terminal and not quiet
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[text]}", markup=False),
-            TimeElapsedColumn(),
-            console=self._console,
-            disable=not self._live,
-        )
-        self._all = self._progress.add_task("all jobs", total=sum(job.weight for job in self._jobs), text="")
+        self._weight = sum(job.weight for job in self._jobs)
+        self._all = self.add_task("all jobs", total=self._weight, text="")
         self._bars: dict[str, TaskID] = {}
         self._said: tuple[int, int] = (-1, 0)
         self._when = 0.0
         self._began: tuple[float, float] | None = None
         """Time of the first update, and the share that was done then."""
 
-    def __enter__(self) -> "Display":
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
     def show(self, finished: int, failed: int, running: list[Job]) -> None:
         """Update the bars."""
         said = {job.name: self._store.progress(job) for job in running}
         share = {job.name: 1.0 for job in self._jobs if self._store.result_file(job).exists()}
         done = sum(job.weight * share.get(job.name, said.get(job.name, (0.0, ""))[0]) for job in self._jobs)
-        now, reached = time.monotonic(), done / sum(job.weight for job in self._jobs)
+        now, reached = time.monotonic(), done / self._weight
         began, first = self._began = self._began or (now, reached)
         text = f"{finished} of {len(self._jobs)} finished" + (f", {failed} failed" if failed else "")
         text += time_left(now - began, reached - first, 1 - reached)
-        self._progress.update(self._all, completed=done, text=text)
+        self.update(self._all, completed=done, text=text)
         for name in self._bars.keys() - said.keys():
-            self._progress.remove_task(self._bars.pop(name))
+            self.remove_task(self._bars.pop(name))
         for name, (part, what) in said.items():
             if name not in self._bars:
-                self._bars[name] = self._progress.add_task(name, total=1.0, text="")
-            self._progress.update(self._bars[name], completed=part, text=what)
-        if not self._live and ((finished, failed) != self._said or now - self._when > PLAIN_SECONDS):
+                self._bars[name] = self.add_task(name, total=1.0, text="")
+            self.update(self._bars[name], completed=part, text=what)
+        if self.disable and ((finished, failed) != self._said or now - self._when > PLAIN_SECONDS):
             self._said, self._when = (finished, failed), now
             going = "; ".join(f"{name}: {what or 'starting'}" for name, (_, what) in said.items())
-            self._console.print(
-                f"{reached:.0%}, {text}" + (f"; {going}" if going else ""), markup=False, highlight=False
-            )
+            line = f"{reached:.0%}, {text}" + (f"; {going}" if going else "")
+            self.console.print(line, markup=False, highlight=False)

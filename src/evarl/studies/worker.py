@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import json
+import math
 import resource
 import signal
 import sys
@@ -22,10 +23,24 @@ PR_SET_PDEATHSIG = 1
 WAIT_SECONDS = 1.0
 
 
-def work(folder: str, data: dict[str, Any]) -> None:
-    """Run a job to its end or to an interruption, after which another call resumes it. Finished jobs are skipped."""
+def work(folder: str, data: dict[str, Any], patience: float = 0.0) -> None:
+    """Run a job to its end or to an interruption, after which another call resumes it. Finished jobs are skipped.
+
+    While another process, such as a worker whose parent was killed, is working on the job, wait up to `patience` seconds.
+    """
     # Runs store the paths of the files they use and resume only with the same paths, so the folder must be resolved.
     store, job = Store(Path(folder).resolve()), Job.from_dict(data)
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return _work(job, store)
+        except JobTakenError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(WAIT_SECONDS)
+
+
+def _work(job: Job, store: Store) -> None:
     with store.locked(job) as sittings:
         if store.finished(job):  # by a worker that was believed dead
             return
@@ -52,27 +67,20 @@ def work(folder: str, data: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Exit with 0 when the job is finished, 130 or 143 when it was stopped, and 2, with a line on standard error, if it failed.
-
-    A job that another process is working on, such as a worker whose parent was killed, is waited for.
-    """
+    """Exit with 0 when the job is finished, 130 or 143 when stopped, and 2, with a line on standard error, if it failed."""
     _end_with_parent()
     try:
-        data = json.load(sys.stdin)
-        while True:
-            try:
-                return work(sys.argv[1], data)
-            except JobTakenError:
-                time.sleep(WAIT_SECONDS)
+        work(sys.argv[1], json.load(sys.stdin), math.inf)
     except KeyboardInterrupt as stopped:
         sys.exit(stopped.exit_code if isinstance(stopped, Stopped) else STOPPED)
     except EvarlError as error:
         print(error, file=sys.stderr)
-        sys.exit(FAILED)
     except Exception as error:
         traceback.print_exc()
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(FAILED)
+    else:
+        return
+    sys.exit(FAILED)
 
 
 def _end_with_parent() -> None:

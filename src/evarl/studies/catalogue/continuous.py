@@ -3,7 +3,7 @@
 from evarl.evaluation.predictors import EVALUATOR
 from evarl.studies.catalogue.pipelines import compared
 from evarl.studies.common import KINDS, all_jobs, results_by_world, with_mode
-from evarl.studies.conditions import mae_of, mean_and_error, ratio, short_name
+from evarl.studies.conditions import mean_and_error, ratio
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import Cell, MeanAndError, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
@@ -42,34 +42,28 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
 
 def _beside(scale: StudyScale, store: Store) -> ReportTable:
     """The paper's table with our numbers in the same rows."""
-    worlds = results_by_world(store, scale.brax, ("passive", "colearned"))
-    beta = scale.brax.betas[0]
     rows: list[tuple[Cell, ...]] = []
-    for world, everything in worlds.items():
-        name = short_name(world)
-        ordinary, aware = with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", beta)
-        for label, predictor, one in (
-            ("ordinary training, FQE (greedy, Huber)", "FQE, greedy-huber", ordinary),
-            ("ordinary training, FQE (sound)", "FQE", ordinary),
-            ("ordinary training, PDIS", "PDIS", ordinary),
-            ("ordinary training, DR", "DR", ordinary),
-            ("ordinary training, critic", "critic", ordinary),
-            ("ordinary training, passive evaluator", EVALUATOR, ordinary),
-            ("EvA-RL, critic", "critic", aware),
-            ("EvA-RL, evaluator without Ξ", "evaluator, Ξ zeroed", aware),
-            ("EvA-RL, evaluator", EVALUATOR, aware),
+    for everything in results_by_world(store, scale.brax).values():
+        ordinary = with_mode(everything, "passive", 0.0)
+        aware = with_mode(everything, "colearned", scale.brax.betas[0])
+        name, numbers = aware.world, NUMBERS.get(aware.world, {})
+        for label, predictor, one, printed in (
+            ("ordinary training, FQE (greedy, Huber)", "FQE, greedy-huber", ordinary, numbers.get("FQE")),
+            ("ordinary training, FQE (sound)", "FQE", ordinary, None),
+            ("ordinary training, PDIS", "PDIS", ordinary, numbers.get("PDIS")),
+            ("ordinary training, DR", "DR", ordinary, numbers.get("DR")),
+            ("ordinary training, critic", "critic", ordinary, None),
+            ("ordinary training, passive evaluator", EVALUATOR, ordinary, None),
+            ("EvA-RL, critic", "critic", aware, None),
+            ("EvA-RL, evaluator without Ξ", "evaluator, Ξ zeroed", aware, None),
+            ("EvA-RL, evaluator", EVALUATOR, aware, numbers.get(EVALUATOR)),
         ):
-            theirs: Cell = None
-            key = predictor.removesuffix(", greedy-huber")
-            compared_there = label.endswith(("Huber)", "PDIS", "DR")) or label == "EvA-RL, evaluator"
-            if compared_there and name in NUMBERS:
-                theirs = MeanAndError(*NUMBERS[name][key])
-            errors = [mean_and_error(mae_of(one, predictor, kind)) for kind in KINDS]
-            rows.append((name, f"MAE: {label}", theirs, *errors))
-        if ordinary is not None and aware is not None:
+            errors = [mean_and_error(one.mae(kind, predictor)) for kind in KINDS]
+            rows.append((name, f"MAE: {label}", MeanAndError(*printed) if printed else None, *errors))
+        if ordinary.rows and aware.rows:
             ours = ratio(aware.returns(), ordinary.returns())
-            printed = MeanAndError(*RATIOS[name]) if name in RATIOS else None
-            rows.append((name, "return of EvA-RL / ordinary training", printed, ours, ours))
+            theirs = MeanAndError(*RATIOS[name]) if name in RATIOS else None
+            rows.append((name, "return of EvA-RL / ordinary training", theirs, ours, ours))
     return ReportTable(
         "beside-the-paper",
         "The paper's table, and the same here",

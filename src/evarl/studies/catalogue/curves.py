@@ -1,9 +1,11 @@
 """`curves`: learning curves of return and evaluation error in all worlds."""
 
+from dataclasses import replace
+
 from evarl.studies import common
-from evarl.studies.conditions import ConditionResults, mean_and_error, short_name
+from evarl.studies.conditions import ConditionResults, Values, mean_and_error
 from evarl.studies.jobs import Job, Store
-from evarl.studies.reports import Cell, ClaimCheck, ReportFigure, ReportTable, StudyResults
+from evarl.studies.reports import Cell, ClaimCheck, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
 from evarl.studies.verdicts import check_larger
 
@@ -24,21 +26,16 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Learning curves, and a table of their averages over the end of training."""
-    modes = ("passive", "colearned", "frozen")
-    games, robots = (
-        common.results_by_world(store, scale.minatar, modes),
-        common.results_by_world(store, scale.brax, modes),
-    )
-    figures = []
-    for worlds, family in ((games, "minatar"), (robots, "brax")):
-        drawn = common.curves_figure(worlds)
-        if drawn is not None:
-            figures.append(ReportFigure(f"{drawn.name}-{family}", drawn.caption, drawn.png, drawn.svg))
-    everything = games | robots
+    families = {
+        name: common.results_by_world(store, family, frozen=True)
+        for name, family in (("minatar", scale.minatar), ("brax", scale.brax))
+    }
+    drawn = {name: common.curves_figure(worlds) for name, worlds in families.items()}
+    everything = [rows for worlds in families.values() for rows in worlds.values()]
     return StudyResults(
-        checks=tuple(check for rows in everything.values() for check in _checks(rows)),
-        tables=(_table(everything),),
-        figures=tuple(figures),
+        checks=tuple(check for rows in everything for check in _checks(rows)),
+        tables=(_table([one for rows in everything for one in rows]),),
+        figures=tuple(replace(one, name=f"{one.name}-{name}") for name, one in drawn.items() if one is not None),
         notes=(
             "The evaluation error of a curve is that of single returns-to-go, whose own noise no evaluator can predict: it "
             "does not go to zero, as the paper's does. The other results have errors against true values.",
@@ -46,45 +43,38 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     )
 
 
-def late(one: ConditionResults, metric: str) -> dict[int, float] | None:
-    """Mean of a curve over the end of training, by seed; None if it is missing for any seed."""
+def late(one: ConditionResults, metric: str) -> Values:
+    """Mean of a curve over the end of training, by seed; empty if it is missing for any seed."""
     if metric not in one.curves:
-        return None
+        return {}
     curve = one.curves[metric]
     tail = curve[:, -max(1, int(LAST * curve.shape[1])) :]
-    found = {}
-    for seed, row in zip(one.numbers, tail, strict=True):
-        if not (row == row).any():
-            return None
-        found[seed] = float(row[row == row].mean())
-    return found
+    known = [row[row == row] for row in tail]
+    return (
+        dict(zip(sorted(one.rows), [float(row.mean()) for row in known], strict=True)) if all(map(len, known)) else {}
+    )
 
 
 def _checks(rows: list[ConditionResults]) -> list[ClaimCheck]:
-    world = short_name(rows[0].condition.world)
-    found = []
-    for aware in (one for one in rows if one.condition.mode == "colearned"):
-        held = common.with_mode(rows, "frozen", aware.condition.beta)
-        if held is not None:
-            found.append(
-                check_larger(
-                    f"{world}, β = {aware.condition.beta:g}: returns late in training lower with the frozen evaluator",
-                    f"return with the co-learned evaluator less that with the frozen one, last {LAST:.0%} of training",
-                    late(aware, "return"),
-                    late(held, "return"),
-                )
-            )
-    return found
+    aware = {one.condition.beta: one for one in rows if one.condition.mode == "colearned"}
+    frozen = {one.condition.beta: one for one in rows if one.condition.mode == "frozen"}
+    return [
+        check_larger(
+            f"{one.world}, β = {beta:g}: returns late in training lower with the frozen evaluator",
+            f"return with the co-learned evaluator less that with the frozen one, last {LAST:.0%} of training",
+            late(one, "return"),
+            late(frozen[beta], "return"),
+        )
+        for beta, one in aware.items()
+        if beta in frozen
+    ]
 
 
-def _table(worlds: common.ResultsByWorld) -> ReportTable:
+def _table(everything: list[ConditionResults]) -> ReportTable:
     rows: list[tuple[Cell, ...]] = []
-    for world, everything in worlds.items():
-        for one in everything:
-            numbers = [mean_and_error(late(one, metric)) for metric in ("return", "evaluation_error_fresh")]
-            steps = int(one.curves["steps"][-1])
-            rows.append((short_name(world), one.condition.label, len(one.rows), steps, *numbers))
+    for one in everything:
+        numbers = [mean_and_error(late(one, metric)) for metric in ("return", "evaluation_error_fresh")]
+        rows.append((one.world, one.condition.label, len(one.rows), int(one.curves["steps"][-1]), *numbers))
     head = ("world", "training", "seeds", "steps", "return", "evaluation error, fresh batch")
-    return ReportTable(
-        "late", f"Over the last {LAST:.0%} of training", head, tuple(rows), "Mean ± standard error over seeds."
-    )
+    title = f"Over the last {LAST:.0%} of training"
+    return ReportTable("late", title, head, tuple(rows), "Mean ± standard error over seeds.")

@@ -13,10 +13,10 @@ from evarl.studies.conditions import (
     Condition,
     ConditionResults,
     Mode,
+    Values,
     assessment,
     condition_results,
     frozen_evaluator,
-    mae_of,
     mean_and_error,
     training_jobs,
 )
@@ -70,7 +70,7 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Errors by condition, and each condition compared with its own β = 0."""
-    found = {one.name: results for one in _conditions(scale) if (results := condition_results(store, one)) is not None}
+    found = {one.label: results for one in _conditions(scale) if (results := condition_results(store, one)) is not None}
     return StudyResults(
         checks=tuple(check for name in CLAIMED if name in found for check in _checks(found, name)),
         tables=(_table(found), _differences(found)),
@@ -121,10 +121,9 @@ def _condition(family: Family, name: str, mode: Mode, changes: dict[str, Any]) -
     needs = {"assessment": assessment(family, WORLD)}
     if mode == "frozen":
         needs["frozen"] = frozen_evaluator(family, WORLD, *FROZEN_SEEDS)
-    evaluator = {"evaluator_mode": "frozen" if mode == "frozen" else "colearned"}
     label = f"gradients-{name.replace(' ', '-').replace('β=', 'beta-')}"
     several = dataclasses.replace(family, seeds=family.seeds * (3 if name in MAIN else 1))
-    jobs = training_jobs(several, label, family.changes | {"world": WORLD} | evaluator | changes, needs)
+    jobs = training_jobs(several, label, family.changes | {"world": WORLD} | changes, needs)
     return Condition(WORLD, mode, changes["beta"], jobs, name)
 
 
@@ -137,13 +136,12 @@ def _baseline(name: str) -> str:
 
 def _checks(found: dict[str, ConditionResults], name: str) -> list[ClaimCheck]:
     baseline = _baseline(name)
-    other = found.get(baseline)
     return [
         check_larger(
             f"{name}: the penalty lowers the evaluator's MAE at {kind} states, compared with {baseline}",
             f"MAE of {baseline} less that of {name}",
-            mae_of(other, EVALUATOR, kind),
-            found[name].mae(EVALUATOR, kind),
+            found[baseline].mae(kind) if baseline in found else {},
+            found[name].mae(kind),
         )
         for kind in KINDS
     ]
@@ -151,11 +149,11 @@ def _checks(found: dict[str, ConditionResults], name: str) -> list[ClaimCheck]:
 
 def _table(found: dict[str, ConditionResults]) -> ReportTable:
     columns = {
-        "start MAE": (EVALUATOR, "start"),
-        "visited MAE": (EVALUATOR, "visited"),
-        "start MAE, Ξ zeroed": (ZEROED, "start"),
-        "start MAE, critic": (CRITIC, "start"),
-        "visited MAE, critic": (CRITIC, "visited"),
+        "start MAE": ("start", EVALUATOR),
+        "visited MAE": ("visited", EVALUATOR),
+        "start MAE, Ξ zeroed": ("start", ZEROED),
+        "start MAE, critic": ("start", CRITIC),
+        "visited MAE, critic": ("visited", CRITIC),
     }
     rows: list[tuple[Cell, ...]] = []
     for name, one in found.items():
@@ -190,7 +188,7 @@ def _differences(found: dict[str, ConditionResults]) -> ReportTable:
             if student.low * student.high > 0:
                 clear.add((len(rows), len(row)))
             effect, bounds = interval(student.estimate, (student.low, student.high))
-            row.append(effect if bounds is None else f"{effect} ({bounds[0]} to {bounds[1]})")
+            row.append(f"{effect} ({' to '.join(bounds or ())})")
         rows.append(tuple(row))
     return ReportTable(
         "differences",
@@ -202,8 +200,8 @@ def _differences(found: dict[str, ConditionResults]) -> ReportTable:
     )
 
 
-def _compared(one: ConditionResults) -> list[dict[int, float] | None]:
-    return [one.returns(discounted=False), *(one.mae(EVALUATOR, kind) for kind in KINDS)]
+def _compared(one: ConditionResults) -> list[Values]:
+    return [one.returns(discounted=False), *map(one.mae, KINDS)]
 
 
 def _figure(found: dict[str, ConditionResults]) -> ReportFigure:
@@ -211,12 +209,12 @@ def _figure(found: dict[str, ConditionResults]) -> ReportFigure:
     from evarl.worlds.navigation import Navigation
 
     best = best_return(Navigation())
-    panels: dict[str, dict[str, list[tuple[MeanAndError, MeanAndError, str]]]] = {}
+    panels: dict[str, dict[str, list[figures.Point]]] = {}
     for kind in KINDS:
         lines = panels.setdefault(f"{kind} states", {})
         for line in LINES:
             for name, one in found.items():
-                error, value = mean_and_error(one.mae(EVALUATOR, kind)), mean_and_error(one.returns(discounted=False))
+                error, value = mean_and_error(one.mae(kind)), mean_and_error(one.returns(discounted=False))
                 if name.rsplit(" β=", 1)[0] == line and error is not None and value is not None:
                     below = MeanAndError(best - value.mean, value.standard_error)
                     lines.setdefault(line, []).append((error, below, name.rsplit("β=", 1)[1]))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from evarl.evaluation.predictors import BLIND, CONSTANT, EVALUATOR, SHUFFLED
 from evarl.studies import figures
+from evarl.studies.conditions import stored_score
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import Cell, MeanAndError, ReportFigure, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
@@ -20,6 +21,8 @@ METHOD = (
     "the same network, fitted and tested with all assessment returns at zero; “a constant” is the mean return-to-go of the "
     "policies that were fitted."
 )
+Scores = dict[str, dict[str, dict[str, "Score"]]]
+"""By world, kind of evaluator and predictor."""
 COLUMNS = {EVALUATOR: "with Ξ", SHUFFLED: "Ξ shuffled", BLIND: BLIND, CONSTANT: "a constant"}
 
 
@@ -30,11 +33,17 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Errors and skill by world and kind of evaluator."""
-    finished = [job for job in jobs(scale) if store.finished(job)]
-    kinds = {job.settings["changes"]["world"]: _scores(store.result(job)) for job in finished}
+    worlds = {
+        job.settings["changes"]["world"]: {
+            kind: {name: stored_score(one) for name, one in scores.items()}
+            for kind, scores in store.result(job)["kinds"].items()
+        }
+        for job in jobs(scale)
+        if store.finished(job)
+    }
     return StudyResults(
-        tables=(_table(kinds),),
-        figures=(_figure(kinds),) if kinds else (),
+        tables=(_table(worlds),),
+        figures=(_figure(worlds),) if worlds else (),
         notes=("One split of the seeds: there are no confidence intervals.",),
     )
 
@@ -45,17 +54,7 @@ def _job(preset: str, world: str, updates: int, changes: dict[str, Any], **setti
     return Job(label, "held-out", {"preset": preset, "changes": trained} | settings, weight=30.0)
 
 
-def _scores(result: dict[str, Any]) -> "dict[str, dict[str, Score]]":
-    """By kind of evaluator and predictor."""
-    from evarl.evaluation.scores import Score  # imports JAX
-
-    unknown = {"mae": 0.0, "bias": 0.0, "rank": None, "noise": 0.0}
-    return {
-        kind: {name: Score(**unknown | one) for name, one in scores.items()} for kind, scores in result["kinds"].items()
-    }
-
-
-def _table(worlds: "dict[str, dict[str, dict[str, Score]]]") -> ReportTable:
+def _table(worlds: Scores) -> ReportTable:
     from evarl.evaluation.scores import skill_of_scores  # imports JAX
 
     rows: list[tuple[Cell, ...]] = []
@@ -74,7 +73,7 @@ def _table(worlds: "dict[str, dict[str, dict[str, Score]]]") -> ReportTable:
     )
 
 
-def _figure(worlds: "dict[str, dict[str, dict[str, Score]]]") -> ReportFigure:
+def _figure(worlds: Scores) -> ReportFigure:
     panels = {
         world: {
             column if name == CONSTANT else f"{kind}, {column}": MeanAndError(scores[name].mse ** 0.5)

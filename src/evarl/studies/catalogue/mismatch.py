@@ -9,7 +9,7 @@ from evarl.ope.configuration import LABELS
 from evarl.studies import common
 from evarl.studies.catalogue.ope_on_eva import AS_IN_PAPER, SOUND
 from evarl.studies.common import KINDS, with_mode
-from evarl.studies.conditions import ConditionResults, mae_of, mean_and_error, returns_of
+from evarl.studies.conditions import ConditionResults, mean_and_error
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import Cell, ClaimCheck, MeanAndError, ReportTable, StudyResults
 from evarl.studies.scales import METHODS, StudyScale
@@ -42,16 +42,12 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Checks and tables at both kinds of states, with the paper's numbers beside ours."""
-    worlds = common.results_by_world(store, scale.navigation, ("passive", "colearned"))
+    worlds = common.results_by_world(store, scale.navigation)
     rows = worlds.get("navigation", [])
-    beta = scale.navigation.betas[0]
-    ordinary, aware = with_mode(rows, "passive", 0.0), with_mode(rows, "colearned", beta)
+    ordinary, aware = with_mode(rows, "passive", 0.0), with_mode(rows, "colearned", scale.navigation.betas[0])
     return StudyResults(
         checks=tuple(_checks(ordinary, aware)) if rows else (),
-        tables=(
-            _beside(ordinary, aware),
-            *common.errors_tables(worlds),
-        ),
+        tables=(_beside(ordinary, aware), *common.errors_tables(worlds)),
         figures=common.present(
             *(common.errors_figure(worlds, kind) for kind in KINDS),
             common.trade_figure(worlds),
@@ -66,83 +62,59 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     )
 
 
-def _checks(ordinary: ConditionResults | None, aware: ConditionResults | None) -> list[ClaimCheck]:
+def _checks(ordinary: ConditionResults, aware: ConditionResults) -> list[ClaimCheck]:
     found = []
     for kind in KINDS:
         for methods in (AS_IN_PAPER, SOUND):
             for asked, policy in ((aware, "EvA-RL"), (ordinary, "ordinary")):
                 about = f"methods on the {policy} policy"
                 found.append(common.check_below_methods(aware, asked, about, methods, kind))
-        for name in (CRITIC, ZEROED):
-            mine = mae_of(aware, EVALUATOR, kind)
-            theirs = mae_of(aware, name, kind)
+        for name, shown in ((CRITIC, CRITIC), (ZEROED, "evaluator without Ξ")):
+            bounds = bootstrap_bounds(aware.mae(kind, name), aware.mae(kind))
             found.append(
                 check_larger(
-                    f"Evaluator MAE below that of the {name.replace(ZEROED, 'evaluator without Ξ')}, at "
-                    f"{kind} states (a control the paper does not show)",
+                    f"Evaluator MAE below that of the {shown}, at {kind} states (a control the paper does not show)",
                     f"MAE of the {name} less that of the evaluator",
-                    theirs,
-                    mine,
-                    _bootstrap_note(theirs, mine),
+                    aware.mae(kind, name),
+                    aware.mae(kind),
+                    "paired bootstrap interval [{:.3f}, {:.3f}]".format(*bounds) if bounds else "",
                 )
             )
-        found.append(
-            check_larger(
-                f"Evaluator MAE below that of the passive evaluator, at {kind} states (a control the paper does not show)",
-                "MAE of the passive evaluator less that of EvA-RL's",
-                mae_of(ordinary, EVALUATOR, kind),
-                mae_of(aware, EVALUATOR, kind),
-            )
-        )
-    returns = returns_of(aware, discounted=False)
-    found.append(
-        check_larger(
-            "Return of EvA-RL at least the paper's (−4.78)", "return less −4.78", returns, RETURNS["colearned"][0]
-        )
-    )
+        found.append(common.check_below_passive(aware, ordinary, kind))
+    returns, theirs = aware.returns(discounted=False), RETURNS["colearned"][0]
+    found.append(check_larger("Return of EvA-RL at least the paper's (−4.78)", "return less −4.78", returns, theirs))
     found.append(
         check_larger(
             "Return of EvA-RL comparable with ordinary training (no more below it than in the paper, 0.17)",
             "return of EvA-RL less that of ordinary training, plus 0.17",
-            None if returns is None else {seed: value + 0.17 for seed, value in returns.items()},
-            returns_of(ordinary, discounted=False),
+            {seed: value + 0.17 for seed, value in returns.items()},
+            ordinary.returns(discounted=False),
         )
     )
     return found
 
 
-def _bootstrap_note(one: dict[int, float] | None, other: dict[int, float] | None) -> str:
-    if one is None or other is None or len(one) < 2:
-        return ""
-    low, high = bootstrap_bounds(one, other)
-    return f"paired bootstrap interval [{low:.3f}, {high:.3f}]"
-
-
-def _less_ours(one: ConditionResults, aware: ConditionResults | None, predictor: str, kind: str) -> str | None:
+def _less_ours(one: ConditionResults, aware: ConditionResults, predictor: str, kind: str) -> str | None:
     """The paired bootstrap interval of a predictor's error less that of EvA-RL's evaluator."""
-    theirs, mine = one.mae(predictor, kind), mae_of(aware, EVALUATOR, kind)
-    if theirs is None or mine is None or len(mine) < 2 or (one is aware and predictor == EVALUATOR):
-        return None
-    return "{:+.3f} to {:+.3f}".format(*bootstrap_bounds(theirs, mine)).replace("-", "−")
+    mine = one is aware and predictor == EVALUATOR
+    bounds = None if mine else bootstrap_bounds(one.mae(kind, predictor), aware.mae(kind))
+    return None if bounds is None else "{:+.3f} to {:+.3f}".format(*bounds).replace("-", "−")
 
 
-def _beside(ordinary: ConditionResults | None, aware: ConditionResults | None) -> ReportTable:
+def _beside(ordinary: ConditionResults, aware: ConditionResults) -> ReportTable:
     """The paper's table with our numbers in the same rows, and the controls."""
-    rows: list[tuple[Cell, ...]] = []
+    errors: list[tuple[Cell, ...]] = []
+    returns: list[tuple[Cell, ...]] = []
     for one, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
-        if one is None:
-            continue
         mode = one.condition.mode
-        for predictor in PREDICTORS:
+        for predictor in PREDICTORS if one.rows else ():
             printed = NUMBERS.get((mode, predictor))
-            differ = [_less_ours(one, aware, predictor, kind) for kind in KINDS]
             name = "passive evaluator" if mode == "passive" and predictor == EVALUATOR else predictor
-            errors = [mean_and_error(one.mae(predictor, kind)) for kind in KINDS]
-            rows.append((who, f"MAE: {name}", None if printed is None else MeanAndError(*printed), *errors, *differ))
-    for one, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
-        if one is not None:
-            theirs, ours = RETURNS[one.condition.mode], mean_and_error(one.returns(discounted=False))
-            rows.append((who, "return (undiscounted)", MeanAndError(*theirs), ours, ours, None, None))
+            ours = [mean_and_error(one.mae(kind, predictor)) for kind in KINDS]
+            differ = [_less_ours(one, aware, predictor, kind) for kind in KINDS]
+            errors.append((who, f"MAE: {name}", MeanAndError(*printed) if printed else None, *ours, *differ))
+        if (here := mean_and_error(one.returns(discounted=False))) is not None:
+            returns.append((who, "return (undiscounted)", MeanAndError(*RETURNS[mode]), here, here, None, None))
     return ReportTable(
         "beside-the-paper",
         "The paper's table, and the same here with its controls",
@@ -153,7 +125,7 @@ def _beside(ordinary: ConditionResults | None, aware: ConditionResults | None) -
             *(f"here, {kind} states" for kind in KINDS),
             *(f"less EvA-RL's evaluator, {kind}" for kind in KINDS),
         ),
-        tuple(rows),
+        (*errors, *returns),
         "Mean ± standard error over seeds; the paper does not say at which states it measured. The last columns are 95 % "
         "intervals by paired bootstrap over seeds: above 0 means that EvA-RL's evaluator is more accurate.",
     )

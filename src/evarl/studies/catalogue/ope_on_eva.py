@@ -5,11 +5,11 @@ fitted in two conventions: the sound one, and the one of a common library on log
 loss, time limits that end the value).
 """
 
-from evarl.evaluation.predictors import EVALUATOR, WITHOUT
+from evarl.evaluation.predictors import WITHOUT
 from evarl.ope.configuration import Method
 from evarl.studies import common
 from evarl.studies.common import KINDS, with_mode
-from evarl.studies.conditions import ConditionResults, mae_of, short_name
+from evarl.studies.conditions import ConditionResults
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import ClaimCheck, StudyResults
 from evarl.studies.scales import StudyScale
@@ -31,7 +31,7 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Checks of the evaluator's error in every game and for every β."""
-    worlds = common.results_by_world(store, scale.minatar, ("passive", "colearned"))
+    worlds = common.results_by_world(store, scale.minatar)
     checks = [check for rows in worlds.values() for beta in scale.minatar.betas for check in _checks(rows, beta)]
     aware = {world: [one for one in rows if one.condition.beta > 0] for world, rows in worlds.items()}
     return StudyResults(
@@ -53,11 +53,11 @@ def _checks(rows: list[ConditionResults], beta: float) -> list[ClaimCheck]:
             checks.append(common.check_below_methods(aware, aware, f"β = {beta:g}", methods, kind))
         checks.append(
             check_all_larger(
-                f"{short_name(rows[0].condition.world)}, β = {beta:g}: evaluator MAE below every predictor that does not see "
-                f"the assessment, at {kind} states (a control the paper does not show)",
+                f"{aware.world}, β = {beta:g}: evaluator MAE below every predictor that does not see the assessment, at "
+                f"{kind} states (a control the paper does not show)",
                 "MAE of the best of them less that of the evaluator",
-                {name: mae_of(aware, name, kind) for name in WITHOUT},
-                mae_of(aware, EVALUATOR, kind),
+                {name: aware.mae(kind, name) for name in WITHOUT},
+                aware.mae(kind),
             )
         )
     return checks

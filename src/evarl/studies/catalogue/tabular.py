@@ -53,31 +53,13 @@ def tables(result: dict[str, Any]) -> tuple[ReportTable, ...]:
     """Means by β, paired steps of β, and the share of trials in which the proposition is observed."""
     betas, procedures = result["betas"], result["procedures"]
     main, single = procedures[MAIN], procedures["one start"]
-    at_betas = tuple(
-        (beta, *(_measured(where[quantity], "", i) for where in (main, single) for quantity in NAMES))
-        for i, beta in enumerate(betas)
-    )
-    steps: tuple[tuple[Cell, ...], ...] = tuple(
-        (f"{low:g} → {high:g}", *(_measured(main[quantity], "step_", i) for quantity in NAMES))
-        for i, (low, high) in enumerate(pairwise(betas))
-    )
-    overall = tuple(MeanAndError(main[quantity]["overall_mean"], main[quantity]["overall_se"]) for quantity in NAMES)
-    shares: tuple[tuple[Cell, ...], ...] = tuple(
-        (
-            name,
-            meaning,
-            *(found[quantity][number] for quantity in NAMES for number in ("share", "largest_violation")),
-        )
-        for name, meaning in PROCEDURES.items()
-        for found in [procedures[name]]
-    )
-    gap = max(result["gap"]["largest"])
+    overall = [MeanAndError(main[quantity]["overall_mean"], main[quantity]["overall_se"]) for quantity in NAMES]
     return (
         ReportTable(
             name="tabular-tradeoff",
             title="L and J by β",
             columns=("β", "L", "J", "L, one start", "J, one start"),
-            rows=at_betas,
+            rows=tuple((beta, *_measured(main, "", i), *_measured(single, "", i)) for i, beta in enumerate(betas)),
             note=f"Mean ± standard error over {result['trials']} random worlds. L and J are those of the best of "
             f"{result['restarts']} starts, the columns on the right those of the first start alone.",
         ),
@@ -85,29 +67,45 @@ def tables(result: dict[str, Any]) -> tuple[ReportTable, ...]:
             name="tabular-steps",
             title="Decrease from one β to the next, within a world",
             columns=("β", "decrease of L", "decrease of J"),
-            rows=(*steps, (f"{betas[0]:g} → {betas[-1]:g}", *overall)),
+            rows=(
+                *((f"{a:g} → {b:g}", *_measured(main, "step_", i)) for i, (a, b) in enumerate(pairwise(betas))),
+                (f"{betas[0]:g} → {betas[-1]:g}", *overall),
+            ),
             note="Mean ± standard error of the paired differences; positive where the number falls.",
         ),
         ReportTable(
             name="tabular-monotone",
             title="Share of worlds in which the number never rises with β",
             columns=("policy", "which is", "share, L", "largest rise of L", "share, J", "largest rise of J"),
-            rows=shares,
+            rows=tuple(
+                (
+                    name,
+                    meaning,
+                    *(procedures[name][q][number] for q in NAMES for number in ("share", "largest_violation")),
+                )
+                for name, meaning in PROCEDURES.items()
+            ),
             note=f"A rise counts from {result['tolerance']:g}. The common set cannot violate the proposition, whatever "
-            f"was trained: its row is a theorem and no evidence. Its J − βL is at most {gap:.1e} above the best of starts.",
+            "was trained: its row is a theorem and no evidence. Its J − βL is at most "
+            f"{max(result['gap']['largest']):.1e} above the best of starts.",
         ),
     )
 
 
 def figures(result: dict[str, Any]) -> tuple[ReportFigure, ...]:
-    """L and J against β, with standard errors."""
+    """L and J against β, with standard errors, over a logarithmic axis with a linear part at β = 0."""
+    betas, found = result["betas"], result["procedures"][MAIN]
 
     def draw(figure: Any) -> None:
-        for panel, (quantity, name), colour in zip(
-            figure.subplots(1, 2), NAMES.items(), ("#d55e00", "#0072b2"), strict=True
-        ):
-            _panel(panel, result["betas"], result["procedures"][MAIN][quantity], colour)
-            panel.set(xlabel="evaluability coefficient β", ylabel=name)
+        for panel, quantity, colour in zip(figure.subplots(1, 2), NAMES, ("#d55e00", "#0072b2"), strict=True):
+            style = {"color": colour, "marker": "o", "markersize": 4, "capsize": 3}
+            panel.errorbar(betas, found[quantity]["mean"], yerr=found[quantity]["se"], **style)
+            panel.set_xscale("symlog", linthresh=next(beta for beta in betas if beta > 0), linscale=0.5)
+            panel.set_xticks(betas, [f"{beta:g}" for beta in betas])
+            panel.set_xticks([], minor=True)
+            panel.margins(x=0.06, y=0.12)
+            panel.grid(axis="y", linewidth=0.4, alpha=0.6)
+            panel.set(xlabel="evaluability coefficient β", ylabel=NAMES[quantity])
 
     caption = (
         f"Mean L and mean J against β, with standard errors, over {result['trials']} random worlds of {result['states']} "
@@ -117,6 +115,11 @@ def figures(result: dict[str, Any]) -> tuple[ReportFigure, ...]:
     return (make_figure("tabular-tradeoff", caption, (8.4, 3.4), draw),)
 
 
+def _measured(found: dict[str, Any], prefix: str, index: int) -> list[Cell]:
+    """L and J with their standard errors."""
+    return [MeanAndError(found[q][f"{prefix}mean"][index], found[q][f"{prefix}se"][index]) for q in NAMES]
+
+
 def _monotone(result: dict[str, Any], quantity: str) -> ClaimCheck:
     """Check that the mean never rises from one β to the next.
 
@@ -124,21 +127,18 @@ def _monotone(result: dict[str, Any], quantity: str) -> ClaimCheck:
     most 5 %. The interval of the smallest decrease goes from the lowest lower end to the lowest upper end, which is valid
     wherever all intervals are.
     """
-    found = result["procedures"][MAIN][quantity]
+    found, tolerance = result["procedures"][MAIN][quantity], result["tolerance"]
     means = [*found["step_mean"], found["overall_mean"]]
     errors = [*found["step_se"], found["overall_se"]]
     quantile = float(stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * len(means)), result["trials"] - 1))
     lows = [mean - quantile * error for mean, error in zip(means, errors, strict=True)]
     highs = [mean + quantile * error for mean, error in zip(means, errors, strict=True)]
-    tolerance = result["tolerance"]
     verdict: Verdict = "undecided"
     if min(highs) < -tolerance:
         verdict = "does not hold"
     elif lows[-1] > tolerance and min(lows[:-1]) > -max(MARGIN * means[-1], tolerance):
         verdict = "holds"
-    shares = ", ".join(
-        f"{result['procedures'][name][quantity]['share']:.1%} ({name})" for name in PROCEDURES if name != "common set"
-    )
+    shares = {name: result["procedures"][name][quantity]["share"] for name in PROCEDURES if name != "common set"}
     return ClaimCheck(
         claim=f"With a fixed evaluator, the mean {NAMES[quantity]} of trained policies is non-increasing in β",
         verdict=verdict,
@@ -149,7 +149,7 @@ def _monotone(result: dict[str, Any], quantity: str) -> ClaimCheck:
         note=f"Paired t over {result['trials']} worlds, Bonferroni over {len(means) - 1} steps and the overall decrease "
         f"of {means[-1]:.4g} [{lows[-1]:.4g}, {highs[-1]:.4g}]. It holds if that one is significant and no step can be a "
         f"rise of {MARGIN:.0%} of it; it does not hold if anything rises significantly. Single worlds that obey: "
-        f"{shares}.",
+        f"{', '.join(f'{share:.1%} ({name})' for name, share in shares.items())}.",
     )
 
 
@@ -170,17 +170,3 @@ def _bound(result: dict[str, Any]) -> ClaimCheck:
         f"best. Of the policies trained here {found['share_refuting']:.1%} exceed the bound at ε = √L, "
         "which says little more: it is 0 for every ε where μ is uniform.",
     )
-
-
-def _measured(found: dict[str, Any], prefix: str, index: int) -> MeanAndError:
-    return MeanAndError(found[f"{prefix}mean"][index], found[f"{prefix}se"][index])
-
-
-def _panel(panel: Any, betas: list[float], found: dict[str, Any], colour: str) -> None:
-    """Means with standard errors over a logarithmic axis with a linear part at β = 0."""
-    panel.errorbar(betas, found["mean"], yerr=found["se"], color=colour, marker="o", markersize=4, capsize=3)
-    panel.set_xscale("symlog", linthresh=next(beta for beta in betas if beta > 0), linscale=0.5)
-    panel.set_xticks(betas, [f"{beta:g}" for beta in betas])
-    panel.set_xticks([], minor=True)
-    panel.margins(x=0.06, y=0.12)
-    panel.grid(axis="y", linewidth=0.4, alpha=0.6)

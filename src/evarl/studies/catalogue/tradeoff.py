@@ -2,13 +2,12 @@
 
 For each game and seed: ordinary training with a passive evaluator (β = 0, the baseline), evaluation-aware training with a
 co-learned evaluator at each β, and with an evaluator that was fitted to the policies of an ordinary run and then frozen.
-MeanAndError: the true return of the final policies, and the evaluator's mean absolute error against Monte-Carlo truth.
+Measured: the true return of the final policies, and the evaluator's mean absolute error against Monte-Carlo truth.
 """
 
-from evarl.evaluation.predictors import EVALUATOR
 from evarl.studies import common
 from evarl.studies.common import KINDS, with_mode
-from evarl.studies.conditions import ConditionResults, mae_of, mean_and_error, ratio, returns_of, short_name
+from evarl.studies.conditions import ConditionResults, mean_and_error, ratio
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import Cell, ClaimCheck, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
@@ -31,14 +30,11 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Checks for every game, and tables and figures at both kinds of states."""
-    worlds = common.results_by_world(store, scale.minatar, ("passive", "colearned", "frozen"))
+    worlds = common.results_by_world(store, scale.minatar, frozen=True)
     betas = (0.0, *scale.minatar.betas)
     return StudyResults(
         checks=tuple(check for rows in worlds.values() for check in _checks(rows, betas)),
-        tables=(
-            _normalised(worlds),
-            *common.errors_tables(worlds),
-        ),
+        tables=(_normalised(worlds), *common.errors_tables(worlds)),
         figures=common.present(
             common.trade_figure(worlds),
             common.curves_figure(worlds),
@@ -49,55 +45,45 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
 
 
 def _checks(rows: list[ConditionResults], betas: tuple[float, ...]) -> list[ClaimCheck]:
-    game = short_name(rows[0].condition.world)
+    game, baseline = rows[0].world, with_mode(rows, "passive", 0.0)
     frozen = {f"β = {beta:g}": with_mode(rows, "frozen", beta) for beta in betas}
-    baseline = with_mode(rows, "passive", 0.0)
-    checks = [
-        check_falling(
-            f"{game}, frozen evaluator: return non-increasing in β",
-            "the return",
-            {name: returns_of(one) for name, one in frozen.items()},
-        )
-    ]
+    claim = f"{game}, frozen evaluator: return non-increasing in β"
+    checks = [check_falling(claim, "the return", {name: one.returns() for name, one in frozen.items()})]
     for kind in KINDS:
+        claim = f"{game}, frozen evaluator: error non-increasing in β, at {kind} states"
         checks.append(
-            check_falling(
-                f"{game}, frozen evaluator: error non-increasing in β, at {kind} states",
-                "the evaluator's MAE",
-                {name: mae_of(one, EVALUATOR, kind) for name, one in frozen.items()},
-            )
+            check_falling(claim, "the evaluator's MAE", {name: one.mae(kind) for name, one in frozen.items()})
         )
     for beta in betas[1:]:
-        aware, held = with_mode(rows, "colearned", beta), with_mode(rows, "frozen", beta)
+        aware = with_mode(rows, "colearned", beta)
         checks.append(
             check_larger(
                 f"{game}, co-learned evaluator, β = {beta:g}: return close to the baseline (at most {LOST:.0%} lost)",
                 f"return less the baseline's, plus {LOST:.0%} of its size",
-                returns_of(aware),
-                lowered_by_share(returns_of(baseline), LOST),
+                aware.returns(),
+                lowered_by_share(baseline.returns(), LOST),
             )
         )
-        for kind in KINDS:
-            checks.append(
-                check_larger(
-                    f"{game}, β = {beta:g}: co-learned evaluator more accurate than the frozen one, at {kind} states",
-                    "MAE of the frozen evaluator less that of the co-learned one",
-                    mae_of(held, EVALUATOR, kind),
-                    mae_of(aware, EVALUATOR, kind),
-                )
+        checks += [
+            check_larger(
+                f"{game}, β = {beta:g}: co-learned evaluator more accurate than the frozen one, at {kind} states",
+                "MAE of the frozen evaluator less that of the co-learned one",
+                frozen[f"β = {beta:g}"].mae(kind),
+                aware.mae(kind),
             )
+            for kind in KINDS
+        ]
     return checks
 
 
 def _normalised(worlds: common.ResultsByWorld) -> ReportTable:
     """Returns relative to the baseline beside the evaluator's errors, as in the paper's figure."""
     rows: list[tuple[Cell, ...]] = []
-    for world, everything in worlds.items():
-        baseline = with_mode(everything, "passive", 0.0)
+    for everything in worlds.values():
+        baseline = with_mode(everything, "passive", 0.0).returns()
         for one in everything:
-            normalised = None if baseline is None else ratio(one.returns(), baseline.returns())
-            errors = [mean_and_error(one.mae(EVALUATOR, kind)) for kind in KINDS]
-            rows.append((short_name(world), one.condition.label, len(one.rows), normalised, *errors))
+            errors = [mean_and_error(one.mae(kind)) for kind in KINDS]
+            rows.append((one.world, one.condition.label, len(one.rows), ratio(one.returns(), baseline), *errors))
     head = ("world", "training", "seeds", "normalised return", *(f"evaluator MAE, {kind}" for kind in KINDS))
     note = (
         "Normalised: the true discounted return divided by that of ordinary training. Both are averaged over seeds before they "
