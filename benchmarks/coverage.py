@@ -25,6 +25,7 @@ SIZES = (20, 50, 200)
 MORE = 1000
 """A further number of rollouts for mean-return, at which an evaluator begins to help."""
 ALPHA = 0.05
+UNIT = bounds.Range(0, 1)
 FRESH = 32
 """Fresh start states for each rollout."""
 EPSILON = 0.05
@@ -109,7 +110,7 @@ METHODS: dict[str, Callable[[Population, np.random.Generator, np.ndarray, np.nda
 
 def _mixture(evaluator: Function, rng: np.random.Generator, s: np.ndarray, g: np.ndarray) -> float:
     fresh = evaluator(rng.random((len(s), FRESH)))
-    return bounds.mixture_lower_bound(g, evaluator(s), fresh, 0, 1, ALPHA)
+    return bounds.mixture_lower_bound(bounds.EvaluatedRollouts(g, evaluator(s), fresh), UNIT, ALPHA)
 
 
 def mean_bounds(
@@ -176,7 +177,7 @@ def risks(population: Population, n: int, repetitions: int) -> Found:
     margins = np.empty(repetitions)
     for i in range(repetitions):
         s = rng.random(n)
-        found = bounds.risk_control(population.sample(rng, s), population.rough(s), 0, 1, EPSILON, ALPHA)
+        found = bounds.risk_control(population.sample(rng, s), population.rough(s), UNIT, EPSILON, ALPHA)
         margins[i] = found.margin
     # λ are from a grid; the loss of each is computed once.
     unique, which = np.unique(margins, return_inverse=True)
@@ -193,7 +194,7 @@ def errors(population: Population, n: int, repetitions: int) -> Found:
     for i in range(repetitions):
         s = rng.random(n)
         twice = population.sample(rng, s), population.sample(rng, s)
-        upper[i] = bounds.rmse_upper_bound(*twice, population.rough(s), 0, 1, ALPHA)
+        upper[i] = bounds.rmse_upper_bound(*twice, population.rough(s), UNIT, ALPHA)
     return Found(true <= upper, upper - true)
 
 

@@ -27,18 +27,11 @@ MODULES = modules()
 FUNCTIONS = functions(MODULES)
 LINES = 60
 PARAMETERS = 7
-OPTIONS, BOUND = "the options of a command", "arrays, range, level and options of a public bound"
+OPTIONS = "the options of a command"
 MANY_PARAMETERS = {
     "evarl/runs/train.py:train": OPTIONS,
     "evarl/evaluation/evaluate.py:evaluate": OPTIONS,
     "evarl/evaluation/assess.py:assess": OPTIONS,
-    "evarl/bounds/control.py:mixture_e_process": BOUND,
-    "evarl/bounds/control.py:mixture_lower_bound": BOUND,
-    "evarl/bounds/control.py:mixture_sequential_test": BOUND,
-    "evarl/bounds/risk.py:risk_control": BOUND,
-    "evarl/bounds/risk.py:rmse_upper_bound": BOUND,
-    "evarl/bounds/sequential.py:sequential_test": BOUND,
-    "evarl/bounds/trajectory.py:trajectory_estimate": BOUND,
 }
 """Functions that may have more parameters than the others, and why."""
 

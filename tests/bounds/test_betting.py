@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evarl.bounds import betting_lower_bound, betting_upper_bound, e_process, sequential_test
+from evarl.bounds import StoppingRule, betting_lower_bound, betting_upper_bound, e_process, sequential_test
 from evarl.bounds.betting import Stream, lower_bound, mixture
 from tests.bounds import slow
 
@@ -150,13 +150,13 @@ def test_many_rollouts_need_no_more_memory_and_lose_nothing():
 def test_sequential_decisions_are_those_of_the_e_processes(seed):
     rng = np.random.default_rng(seed)
     returns = 10 * rng.beta(4, 4, 80) - 5
-    threshold, levels = rng.uniform(-2, 2), {"alpha": 0.1, "alpha_reject": 0.02}
+    threshold = rng.uniform(-2, 2)
     x, m = (returns + 5) / 10, (threshold + 5) / 10
     above = slow.wealths(x, m, 0.1, sequential=True)
     below = slow.wealths(1 - x, 1 - m, 0.02, sequential=True)
     crossed = [t for t in range(80) if above[t] >= 10 or below[t] >= 50]
     last = crossed[0] if crossed else 79
-    found = sequential_test(iter(returns), threshold, -5, 5, **levels)
+    found = sequential_test(iter(returns), threshold, -5, 5, StoppingRule(alpha=0.1, alpha_reject=0.02))
     assert found.rollouts == last + 1
     assert (found.e_certified, found.e_rejected) == pytest.approx((above[last], below[last]), rel=1e-9)
     outcome = "out of budget" if not crossed else "certified" if above[last] >= 10 else "rejected"
@@ -176,5 +176,5 @@ def test_no_more_rollouts_are_made_than_are_needed():
     found = sequential_test(rollouts(), 0.5, 0, 1)
     assert found.outcome == "certified"
     assert len(made) == found.rollouts == 6, "¾ 1.5^6 + ¼ 1.95^6 is the first above 20"
-    assert sequential_test(rollouts(), 0.5, 0, 1, budget=5).outcome == "out of budget"
+    assert sequential_test(rollouts(), 0.5, 0, 1, StoppingRule(budget=5)).outcome == "out of budget"
     assert len(made) == 11

@@ -5,6 +5,9 @@ import pytest
 
 from evarl.bounds import (
     SHARES,
+    EvaluatedRollouts,
+    Range,
+    StoppingRule,
     betting_lower_bound,
     controlled_returns,
     mixture_e_process,
@@ -31,12 +34,12 @@ def test_plain_loops_agree(n, sequential, values):
         (slow.controlled(returns, value, fresh, k, c, d), -2 - k * (d - c), 4 + k * (d - c), share)
         for k, share in SHARES.items()
     ]
-    options = {"value_low": values[0], "value_high": values[1], "sequential": sequential}
-    found = mixture_lower_bound(returns, value, fresh, -2, 4, 0.1, **options)
+    rollouts, limits = EvaluatedRollouts(returns, value, fresh), Range(-2, 4, *values)
+    found = mixture_lower_bound(rollouts, limits, 0.1, sequential=sequential)
     assert found == pytest.approx(slow.lower_bound(streams, -2, 4, 0.1, sequential), abs=1e-9)
     for m in (-2.0, 0.5, 4.0):
         expected = np.minimum(slow.mixture(streams, m, 0.1, sequential), 1e300)
-        found = np.minimum(mixture_e_process(returns, value, fresh, m, -2, 4, 0.1, **options), 1e300)
+        found = np.minimum(mixture_e_process(rollouts, m, limits, 0.1, sequential=sequential), 1e300)
         assert found == pytest.approx(expected, rel=1e-9)
     for k in SHARES:
         expected = slow.controlled(returns, value, fresh, k, c, d)
@@ -45,7 +48,7 @@ def test_plain_loops_agree(n, sequential, values):
 
 def test_raw_returns_alone_are_the_plain_bound():
     returns, value, fresh = sample(0, 40)
-    found = mixture_lower_bound(returns, value, fresh, -2, 4, shares={0.0: 1.0})
+    found = mixture_lower_bound(EvaluatedRollouts(returns, value, fresh), Range(-2, 4), shares={0.0: 1.0})
     assert found == betting_lower_bound(returns, -2, 4)
 
 
@@ -63,8 +66,8 @@ def test_a_good_evaluator_pays_and_a_useless_one_costs_little():
     rng = np.random.default_rng(2)
     start, fresh = rng.random(1000), rng.random((1000, 32))
     raw = betting_lower_bound(start, 0, 1)
-    good = mixture_lower_bound(start, start, fresh, 0, 1)
-    useless = mixture_lower_bound(start, 1000 * start % 1, 1000 * fresh % 1, 0, 1)
+    good = mixture_lower_bound(EvaluatedRollouts(start, start, fresh), Range(0, 1))
+    useless = mixture_lower_bound(EvaluatedRollouts(start, 1000 * start % 1, 1000 * fresh % 1), Range(0, 1))
     reach = start.mean() - raw
     assert start.mean() - useless < reach * 1.2
     assert good > raw
@@ -75,10 +78,11 @@ def test_sequential_decisions_are_those_of_the_e_process(seed):
     returns, value, fresh = sample(seed, 120)
     threshold = (0.0, 2.0)[seed % 2]
     rollouts = list(zip(returns, value, fresh, strict=True))
-    found = mixture_sequential_test(rollouts, threshold, -2, 4, 0.1, 0.05)
-    forth = mixture_e_process(returns, value, fresh, threshold, -2, 4, 0.1, sequential=True)
+    found = mixture_sequential_test(rollouts, threshold, Range(-2, 4), StoppingRule(0.1, 0.05))
+    forth = mixture_e_process(EvaluatedRollouts(returns, value, fresh), threshold, Range(-2, 4), 0.1, sequential=True)
     # The mirror image of the returns has the mirror image of the evaluator.
-    back = mixture_e_process(-returns, -value, -fresh, -threshold, -4, 2, 0.05, sequential=True)
+    mirrored = EvaluatedRollouts(-returns, -value, -fresh)
+    back = mixture_e_process(mirrored, -threshold, Range(-4, 2), 0.05, sequential=True)
     last = found.rollouts - 1
     assert (found.e_certified, found.e_rejected) == pytest.approx((forth[last], back[last]), rel=1e-9)
     assert (forth[:last] < 10).all()

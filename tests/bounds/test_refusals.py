@@ -7,10 +7,11 @@ import pytest
 
 from evarl import bounds, stats
 from evarl.errors import InputError
-from tests.bounds.test_trajectory import trajectories, truth
+from tests.bounds.test_trajectory import DISCOUNT, trajectories, truth
 
 G, V = [0.2, 0.4, 0.6], [0.1, 0.2, 0.3]
 FRESH = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]
+UNIT = bounds.Range(0, 1)
 
 CASES = {
     "first to finish": (
@@ -64,7 +65,7 @@ CASES = {
         "alpha: 0.0 is not allowed; must be a number between 0 and 1, such as 0.05",
     ),
     "alpha_reject": (
-        lambda: bounds.sequential_test(G, 0.5, 0, 1, alpha_reject=1.0),
+        lambda: bounds.sequential_test(G, 0.5, 0, 1, bounds.StoppingRule(alpha_reject=1.0)),
         "alpha_reject: 1.0 is not allowed; must be a number between 0 and 1, such as 0.05",
     ),
     "delta": (
@@ -80,27 +81,27 @@ CASES = {
         "mean: 2 is outside the range [0, 1]; must be inside",
     ),
     "budget": (
-        lambda: bounds.sequential_test(G, 0.5, 0, 1, budget=0),
+        lambda: bounds.sequential_test(G, 0.5, 0, 1, bounds.StoppingRule(budget=0)),
         "budget: 0 is not allowed; must be at least 1 rollout",
     ),
     "values": (
-        lambda: bounds.mixture_lower_bound(G, V[:2], FRESH, 0, 1),
+        lambda: bounds.mixture_lower_bound(bounds.EvaluatedRollouts(G, V[:2], FRESH), UNIT),
         "values: has length 2; must be 3, one for each of the rollouts",
     ),
     "fresh": (
-        lambda: bounds.mixture_lower_bound(G, V, FRESH[:2], 0, 1),
+        lambda: bounds.mixture_lower_bound(bounds.EvaluatedRollouts(G, V, FRESH[:2]), UNIT),
         "fresh: has shape (2, 2); must be [3, M], M start states for each rollout",
     ),
     "fresh for all": (
-        lambda: bounds.mixture_lower_bound(G, V, [[0.1, 0.2]] * 3, 0, 1),
+        lambda: bounds.mixture_lower_bound(bounds.EvaluatedRollouts(G, V, [[0.1, 0.2]] * 3), UNIT),
         "fresh: all rows are equal; must be start states that are drawn independently for each rollout",
     ),
     "no fresh": (
-        lambda: bounds.mixture_sequential_test([(0.5, 0.5, [])], 0.5, 0, 1),
+        lambda: bounds.mixture_sequential_test([(0.5, 0.5, [])], 0.5, UNIT),
         "fresh: has length 0; must be at least 1 start states",
     ),
     "value range": (
-        lambda: bounds.mixture_lower_bound(G, V, FRESH, 0, 1, value_high=2.0),
+        lambda: bounds.Range(0, 1, value_high=2.0),
         "value range: [0, 2] is not allowed; must be a part of [0, 1]",
     ),
     "values upside down": (
@@ -108,7 +109,7 @@ CASES = {
         "value range: [1, 0] is not allowed; must have the lower number first",
     ),
     "shares": (
-        lambda: bounds.mixture_lower_bound(G, V, FRESH, 0, 1, shares={0.0: 0.5, 1.0: 0.6}),
+        lambda: bounds.mixture_lower_bound(bounds.EvaluatedRollouts(G, V, FRESH), UNIT, shares={0.0: 0.5, 1.0: 0.6}),
         "shares: {0.0: 0.5, 1.0: 0.6} is not allowed; must be λ → share with λ = 0 among them, no negative λ, and positive "
         "shares that sum to 1",
     ),
@@ -121,19 +122,19 @@ CASES = {
         "predictions: has length 58; must be 59, one for each of the rollouts",
     ),
     "epsilon": (
-        lambda: bounds.risk_control(G, V, 0, 1, epsilon=0.0),
+        lambda: bounds.risk_control(G, V, UNIT, epsilon=0.0),
         "epsilon: 0 is not allowed; must be a number above 0",
     ),
     "grid": (
-        lambda: bounds.risk_control(G, V, 0, 1, epsilon=0.1, grid=[0.5, 0.1]),
+        lambda: bounds.risk_control(G, V, UNIT, epsilon=0.1, grid=[0.5, 0.1]),
         "grid: goes from 0.5 to 0.1; must be increasing and not negative",
     ),
     "no margin": (
-        lambda: bounds.risk_control(G, [1.0] * 3, 0, 1, epsilon=0.01, grid=[0.0]).at(V),
+        lambda: bounds.risk_control(G, [1.0] * 3, UNIT, epsilon=0.01, grid=[0.0]).at(V),
         "margin: no λ of the grid passed; use more rollouts, a larger epsilon or a grid with larger λ",
     ),
     "other returns": (
-        lambda: bounds.rmse_upper_bound(G, G[:2], V, 0, 1),
+        lambda: bounds.rmse_upper_bound(G, G[:2], V, UNIT),
         "other_returns: has length 2; must be 3, one for each of the rollouts",
     ),
     "few policies": (
@@ -196,9 +197,13 @@ def test_sentences(case):
     ids=["order", "shape", "ragged", "another shape", "not finite", "length", "discount", "horizon"],
 )
 def test_sentences_about_trajectories(changes, sentence):
-    arguments = trajectories(0, 2, *truth(0, 2))[2]
+    arguments = vars(trajectories(0, 2, *truth(0, 2))[2])
     one = {name: value[:1] if np.ndim(value) else value for name, value in arguments.items()}
-    one["mask"] = np.ones((1, 2))
-    bounds.trajectory_estimate(**one)
+    one |= {"mask": np.ones((1, 2)), "discount": DISCOUNT, "horizon": None}
+
+    def estimate(discount, horizon, **fields):
+        return bounds.trajectory_estimate(bounds.Trajectories(**fields), discount, horizon)
+
+    estimate(**one)
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
-        bounds.trajectory_estimate(**{**one, **changes})
+        estimate(**{**one, **changes})

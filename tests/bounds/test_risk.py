@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evarl.bounds import betting_upper_bound, risk_control, rmse_upper_bound
+from evarl.bounds import Range, betting_upper_bound, risk_control, rmse_upper_bound
 from tests.bounds import slow
 
 
@@ -21,10 +21,9 @@ def test_risk_control_is_that_of_plain_loops(n, epsilon, values):
     returns, _, predictions = sample(n, n)
     c, d = (-2.0, 4.0) if values[0] is None else values
     clipped = np.clip(predictions, c, d)
-    options = {"value_low": values[0], "value_high": values[1]}
     for grid in (None, [0.0, 0.5, 1.0, 2.5], [0.2]):
         margins = np.linspace(0, d + 2, 101) if grid is None else grid
-        found = risk_control(returns, predictions, -2, 4, epsilon, 0.1, grid=grid, **options)
+        found = risk_control(returns, predictions, Range(-2, 4, *values), epsilon, 0.1, grid=grid)
         expected = slow.risk_margin(returns, clipped, -2, d, epsilon, 0.1, list(margins))
         assert found.margin == (None if expected is None else pytest.approx(expected, abs=1e-12))
         if expected is not None and expected < d + 2:
@@ -36,7 +35,7 @@ def test_risk_control_is_that_of_plain_loops(n, epsilon, values):
 
 
 def test_the_last_margin_of_the_usual_grid_is_always_safe():
-    found = risk_control([0.0], [1.0], 0.0, 1.0, epsilon=1e-9)
+    found = risk_control([0.0], [1.0], Range(0.0, 1.0), epsilon=1e-9)
     assert (found.margin, found.bound) == (1.0, 0.0)
 
 
@@ -52,7 +51,7 @@ def test_rmse_is_that_of_plain_loops(n, values):
     least, most = np.min(ends), np.max(ends)
     products = (returns - clipped) * (other - clipped)
     expected = np.sqrt(max(0, slow.betting_upper(products, least, most, 0.1)))
-    found = rmse_upper_bound(returns, other, predictions, -2, 4, 0.1, value_low=values[0], value_high=values[1])
+    found = rmse_upper_bound(returns, other, predictions, Range(-2, 4, *values), 0.1)
     assert found == pytest.approx(expected, abs=1e-9)
 
 
@@ -60,5 +59,5 @@ def test_noise_of_returns_is_no_error_of_the_evaluator():
     rng = np.random.default_rng(0)
     returns, other = rng.integers(0, 2, (2, 20_000)).astype(float)
     half = np.full(20_000, 0.5)
-    assert rmse_upper_bound(returns, other, half, 0, 1) < 0.1
+    assert rmse_upper_bound(returns, other, half, Range(0, 1)) < 0.1
     assert np.sqrt(betting_upper_bound((returns - half) ** 2, 0, 1)) > 0.49

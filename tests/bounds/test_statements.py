@@ -13,7 +13,7 @@ J stands for the bound.
 import numpy as np
 import pytest
 
-from evarl.bounds import betting_lower_bound, betting_upper_bound, e_process, sequential_test
+from evarl.bounds import StoppingRule, betting_lower_bound, betting_upper_bound, e_process, sequential_test
 
 X, ROUNDS, REPETITIONS = 0.5, 150, 1200
 
@@ -60,5 +60,5 @@ def test_the_bounds_say_what_the_e_processes_say(sequential):
         assert (betting_lower_bound(x, 0, 1, 0.2, sequential=sequential) >= X) == (above < ROUNDS)
         assert (betting_upper_bound(x, 0, 1, 0.2, sequential=sequential) <= X) == (below < ROUNDS)
         if sequential:
-            found = sequential_test(x, X, 0, 1, 0.2, 0.2)
+            found = sequential_test(x, X, 0, 1, StoppingRule(0.2, 0.2))
             assert found.rollouts == min(above, below, ROUNDS - 1) + 1

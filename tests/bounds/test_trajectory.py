@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from evarl.bounds import trajectory_estimate
+from evarl.bounds import Trajectories, trajectory_estimate
 
 STATES, ACTIONS, DISCOUNT = 3, 2, 0.9
 END = STATES
@@ -68,10 +68,9 @@ def trajectories(seed, limit, v_hat, q_hat):
         "expected_q": table[3],
         "v_next": table[4],
         "expected_v_next": table[5],
-        "discount": DISCOUNT,
         "terminated": table[6],
     }
-    return np.array(chances), np.array(returns), arguments
+    return np.array(chances), np.array(returns), Trajectories(**arguments)
 
 
 def variance(chances, values):
@@ -89,7 +88,7 @@ def test_unbiased_for_any_frozen_estimates(seed, limit):
     assert chances.sum() == pytest.approx(1, abs=1e-12)
     assert chances @ returns == pytest.approx(J, abs=1e-10)
     for horizon in (None, limit, limit + 5):
-        assert chances @ trajectory_estimate(**arguments, horizon=horizon) == pytest.approx(J, abs=1e-10)
+        assert chances @ trajectory_estimate(arguments, DISCOUNT, horizon=horizon) == pytest.approx(J, abs=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -99,11 +98,13 @@ def test_true_values_leave_no_noise_and_wrong_ones_little(seed, limit):
     chances, returns, arguments = trajectories(seed, limit, V, Q)
     J = world(seed)[0] @ V[0, :STATES]
     for horizon in (None, limit):
-        assert trajectory_estimate(**arguments, horizon=horizon) == pytest.approx(np.full(len(chances), J), abs=1e-10)
+        assert trajectory_estimate(arguments, DISCOUNT, horizon=horizon) == pytest.approx(
+            np.full(len(chances), J), abs=1e-10
+        )
     rng = np.random.default_rng(seed)
     wrong = [x * (1 + 0.3 * rng.choice([-1, 1], x.shape)) for x in (V, Q)]
     chances, returns, arguments = trajectories(seed, limit, *wrong)
-    found = trajectory_estimate(**arguments, horizon=limit)
+    found = trajectory_estimate(arguments, DISCOUNT, horizon=limit)
     assert chances @ found == pytest.approx(J, abs=1e-10)
     assert variance(chances, found) < 0.5 * variance(chances, returns)
 
@@ -112,5 +113,5 @@ def test_behind_the_time_limit_nothing_is_subtracted():
     V, Q = truth(0, 2)
     V = V + 7.0  # also behind the last step, where the true value is 0
     chances, _, arguments = trajectories(0, 2, V, Q)
-    cut, kept = (variance(chances, trajectory_estimate(**arguments, horizon=h)) for h in (2, None))
+    cut, kept = (variance(chances, trajectory_estimate(arguments, DISCOUNT, horizon=h)) for h in (2, None))
     assert cut < kept

@@ -79,11 +79,15 @@ def test_other_claims_are_those_of_the_library(run, capsys):
     assert episode["bound"] == bounds.order_bound(kept["returns"], kept["values"], 0.1, 0.1).margin
     shortfall = certified(capsys, str(run), "--claim", "evaluator-overstatement", "--rollouts", "200", "--epsilon", "2")
     kept, protocol = (one := load(Path(shortfall["certificate"]))).evidence, one.protocol
-    assert shortfall["bound"] == bounds.risk_control(kept["returns"], kept["values"], *protocol.range, 2.0).margin
+    assert (
+        shortfall["bound"]
+        == bounds.risk_control(kept["returns"], kept["values"], bounds.Range(*protocol.range), 2.0).margin
+    )
     error = certified(capsys, str(run), "--claim", "evaluator-error", "--rollouts", "200", "--epsilon", "0.001")
     kept = load(Path(error["certificate"])).evidence
     assert error["outcome"] == "not certified"
-    assert error["bound"] == bounds.rmse_upper_bound(kept["returns"], kept["others"], kept["values"], *protocol.range)
+    columns = (kept["returns"], kept["others"], kept["values"])
+    assert error["bound"] == bounds.rmse_upper_bound(*columns, bounds.Range(*protocol.range))
     assert np.corrcoef(kept["returns"], kept["others"])[0, 1] < 0.5, "two rollouts from a state are independent"
     for one in (episode, shortfall, error):
         assert call(["verify", one["certificate"]]) == 0
@@ -358,7 +362,7 @@ def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_pat
     assert set(evidence) == {"returns", "values", "fresh"}
     assert len(np.unique(evidence["fresh"])) > 12, "drawn anew for each rollout"
     columns = evidence["returns"], evidence["values"], evidence["fresh"][:, None]
-    assert found["bound"] == bounds.mixture_lower_bound(*columns, 0.0, 100.0)
+    assert found["bound"] == bounds.mixture_lower_bound(bounds.EvaluatedRollouts(*columns), bounds.Range(0.0, 100.0))
     assert 0 <= found["bound"] < evidence["returns"].mean() <= 20
     assert call(["verify", found["certificate"]]) == 0
     capsys.readouterr()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evarl.stats.ratio import ratio_of_means
+from evarl.stats import ratio_of_means
 
 
 def test_averages_are_divided_and_not_ratios_averaged():

@@ -67,6 +67,35 @@ class Stream:
     share: float = 1.0
 
 
+@dataclass(frozen=True)
+class Range:
+    """The range [low, high] of returns, known in advance, and the part [c, d] of it into which predictions are clipped."""
+
+    low: float
+    high: float
+    value_low: float | None = None
+    """c; `low` unless given."""
+    value_high: float | None = None
+    """d; `high` unless given."""
+
+    def __post_init__(self) -> None:
+        inputs.check_range(self.low, self.high)
+        c, d = self.values
+        if not self.low <= c <= d <= self.high:
+            whole = f"[{self.low:g}, {self.high:g}]"
+            raise InputError(f"value range: [{c:g}, {d:g}] is not allowed; must be a part of {whole}")
+
+    @property
+    def values(self) -> tuple[float, float]:
+        """(c, d).
+
+        >>> Range(0.0, 1.0, value_high=0.8).values
+        (0.0, 0.8)
+        """
+        c, d = self.value_low, self.value_high
+        return self.low if c is None else c, self.high if d is None else d
+
+
 def betting_lower_bound(
     returns: ArrayLike, low: float, high: float, alpha: float = 0.05, *, sequential: bool = False, cap: float = CAP
 ) -> float:
@@ -108,9 +137,8 @@ def e_process(
 ) -> Float[np.ndarray, " n"]:
     """The wealth K_t [n] against the hypothesis J ≤ mean, which is rejected at level α once any K_t is 1/α or more.
 
-    Each K_t is an e-value: its expectation is at most 1 where the hypothesis holds. The level only
-    determines the size of bets and, without `sequential`, that betting stops at 1/α; 1/max_t K_t is a p-value for any level. K is
-    cut at e^700.
+    Each K_t is an e-value: its expectation is at most 1 where the hypothesis holds. The level only determines the size of bets
+    and, without `sequential`, that betting stops at 1/α; 1/max_t K_t is a p-value for any level. K is cut at e^700.
 
     >>> e_process([1.0, 1.0, 0.0], 0.5, 0.0, 1.0, sequential=True).round(4)
     array([1.6125, 2.6381, 0.8913])

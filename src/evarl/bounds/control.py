@@ -17,19 +17,29 @@ each rollout: shared ones would make all X dependent.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from evarl.bounds import betting
-from evarl.bounds.betting import Stream
-from evarl.bounds.sequential import Decision, Lanes, decide
+from evarl.bounds.betting import Range, Stream
+from evarl.bounds.sequential import DEFAULT, Decision, Lanes, StoppingRule, decide
 from evarl.errors import InputError
 from evarl.stats import inputs
 
 SHARES: Mapping[float, float] = {0.0: 0.5, 0.5: 0.25, 1.0: 0.25}
 """λ → share of the stake."""
+
+
+@dataclass(frozen=True)
+class EvaluatedRollouts:
+    """Returns [n], predictions [n] at their start states, and predictions [n, M] at fresh start states for each of them."""
+
+    returns: ArrayLike
+    values: ArrayLike
+    fresh: ArrayLike
 
 
 def controlled_returns(
@@ -60,81 +70,62 @@ def controlled_returns(
 
 
 def mixture_lower_bound(
-    returns: ArrayLike,
-    values: ArrayLike,
-    fresh: ArrayLike,
-    low: float,
-    high: float,
+    rollouts: EvaluatedRollouts,
+    limits: Range,
     alpha: float = 0.05,
     *,
-    value_low: float | None = None,
-    value_high: float | None = None,
     shares: Mapping[float, float] = SHARES,
     sequential: bool = False,
     cap: float = betting.CAP,
 ) -> float:
-    """The lower bound ℓ with P(J < ℓ) ≤ α by bets on the mixture; [c, d] is [low, high] unless given.
+    """The lower bound ℓ with P(J < ℓ) ≤ α by bets on the mixture.
 
     >>> rng = np.random.default_rng(1)
     >>> start, fresh = rng.uniform(size=200), rng.uniform(size=(200, 50))
     >>> raw = betting.betting_lower_bound(start, 0.0, 1.0)
-    >>> raw < mixture_lower_bound(start, start, fresh, 0.0, 1.0)
+    >>> raw < mixture_lower_bound(EvaluatedRollouts(start, start, fresh), Range(0.0, 1.0))
     True
     """
     betting.check(alpha, cap)
-    clip = inputs.value_range(low, high, value_low, value_high)
-    streams = mixture_streams((returns, values, fresh), (low, high), clip, shares)
-    return betting.lower_bound(streams, alpha, sequential, cap)
+    return betting.lower_bound(_streams(rollouts, limits, shares), alpha, sequential, cap)
 
 
 def mixture_e_process(
-    returns: ArrayLike,
-    values: ArrayLike,
-    fresh: ArrayLike,
+    rollouts: EvaluatedRollouts,
     mean: float,
-    low: float,
-    high: float,
+    limits: Range,
     alpha: float = 0.05,
     *,
-    value_low: float | None = None,
-    value_high: float | None = None,
     shares: Mapping[float, float] = SHARES,
     sequential: bool = False,
     cap: float = betting.CAP,
 ) -> Float[np.ndarray, " n"]:
     """The wealth E_t [n] against J ≤ mean.
 
-    >>> mixture_e_process([1.0, 1.0], [0.0, 0.0], [[0.0], [0.0]], 0.5, 0.0, 1.0, sequential=True).round(4)
+    >>> rollouts = EvaluatedRollouts([1.0, 1.0], [0.0, 0.0], [[0.0], [0.0]])
+    >>> mixture_e_process(rollouts, 0.5, Range(0.0, 1.0), sequential=True).round(4)
     array([1.4339, 2.1116])
     """
     betting.check(alpha, cap)
-    clip = inputs.value_range(low, high, value_low, value_high)
-    streams = mixture_streams((returns, values, fresh), (low, high), clip, shares)
-    return betting.mixture(streams, alpha, sequential, cap)(betting.check_mean(mean, low, high))
+    streams = _streams(rollouts, limits, shares)
+    return betting.mixture(streams, alpha, sequential, cap)(betting.check_mean(mean, limits.low, limits.high))
 
 
 def mixture_sequential_test(
     rollouts: Iterable[tuple[float, float, ArrayLike]],
     threshold: float,
-    low: float,
-    high: float,
-    alpha: float = 0.05,
-    alpha_reject: float = 0.05,
-    budget: int | None = None,
-    cap: float = betting.CAP,
+    limits: Range,
+    rule: StoppingRule = DEFAULT,
     *,
-    value_low: float | None = None,
-    value_high: float | None = None,
     shares: Mapping[float, float] = SHARES,
 ) -> Decision:
     """`sequential_test` on rollouts (return, value at its start state, values [M] at fresh start states).
 
-    >>> mixture_sequential_test([(1.0, 0.5, [0.5])] * 50, 0.5, 0.0, 1.0).outcome
+    >>> mixture_sequential_test([(1.0, 0.5, [0.5])] * 50, 0.5, Range(0.0, 1.0)).outcome
     'certified'
     """
-    inputs.check_range(low, high)
-    c, d = inputs.value_range(low, high, value_low, value_high)
-    check_shares(shares)
+    _check_shares(shares)
+    low, high, (c, d) = limits.low, limits.high, limits.values
     coefficients = np.array(list(shares))
     reach = coefficients * (d - c)
     lanes = Lanes(low - reach, high + reach, np.array(list(shares.values())))
@@ -145,26 +136,26 @@ def mixture_sequential_test(
             elsewhere = inputs.vector("fresh", fresh, of="start states")[None]
             yield np.array([controlled_returns(found, [value], elsewhere, k, c, d)[0] for k in coefficients])
 
-    return decide(rows(), lanes, betting.check_mean(threshold, low, high), alpha, alpha_reject, budget, cap)
+    return decide(rows(), lanes, betting.check_mean(threshold, low, high), rule)
 
 
-def mixture_streams(
-    rollouts: tuple[ArrayLike, ArrayLike, ArrayLike],
-    limits: tuple[float, float],
-    clip: tuple[float, float],
-    shares: Mapping[float, float],
-) -> list[Stream]:
-    """The streams that are bet on, the raw returns first, from (returns, values, fresh), [low, high] and [c, d]."""
-    (returns, values, fresh), (low, high), (c, d) = rollouts, limits, clip
-    found = inputs.within("returns", returns, low, high)
-    check_shares(shares)
+def _streams(rollouts: EvaluatedRollouts, limits: Range, shares: Mapping[float, float]) -> list[Stream]:
+    """The streams that are bet on, the raw returns first."""
+    low, high, (c, d) = limits.low, limits.high, limits.values
+    found = inputs.within("returns", rollouts.returns, low, high)
+    _check_shares(shares)
     return [
-        Stream(controlled_returns(found, values, fresh, k, c, d), low - k * (d - c), high + k * (d - c), share)
+        Stream(
+            controlled_returns(found, rollouts.values, rollouts.fresh, k, c, d),
+            low - k * (d - c),
+            high + k * (d - c),
+            share,
+        )
         for k, share in sorted(shares.items())
     ]
 
 
-def check_shares(shares: Mapping[float, float]) -> None:
+def _check_shares(shares: Mapping[float, float]) -> None:
     """Refuse shares that do not sum to 1, or without raw returns."""
     if 0.0 not in shares or min(shares) < 0 or min(shares.values()) <= 0 or abs(sum(shares.values()) - 1) > 1e-9:
         raise InputError(

@@ -27,6 +27,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from evarl.bounds import betting
+from evarl.bounds.betting import Range
 from evarl.errors import InputError
 from evarl.stats import inputs
 
@@ -59,28 +60,25 @@ class RiskControl:
 def risk_control(
     returns: ArrayLike,
     predictions: ArrayLike,
-    low: float,
-    high: float,
+    limits: Range,
     epsilon: float,
     alpha: float = 0.05,
     *,
     grid: ArrayLike | None = None,
-    value_low: float | None = None,
-    value_high: float | None = None,
     cap: float = betting.CAP,
 ) -> RiskControl:
     """The smallest λ of the grid whose mean loss is certified to be at most ε, from returns [n] and predictions [n].
 
     The grid has to be fixed beforehand; without one it is 0 to d − low in 100 steps, whose last has no loss at all.
 
-    >>> risk_control([0.5] * 200, [0.5] * 200, 0.0, 1.0, epsilon=0.1).margin
+    >>> risk_control([0.5] * 200, [0.5] * 200, Range(0.0, 1.0), epsilon=0.1).margin
     0.0
-    >>> risk_control([0.5] * 200, [0.9] * 200, 0.0, 1.0, epsilon=0.1).margin
+    >>> risk_control([0.5] * 200, [0.9] * 200, Range(0.0, 1.0), epsilon=0.1).margin
     0.31
     """
     betting.check(alpha, cap)
-    found = inputs.within("returns", returns, low, high)
-    c, d = inputs.value_range(low, high, value_low, value_high)
+    low, (c, d) = limits.low, limits.values
+    found = inputs.within("returns", returns, low, limits.high)
     values = np.clip(inputs.same_length("predictions", predictions, len(found)), c, d)
     if not epsilon > 0:
         raise InputError(f"epsilon: {epsilon:g} is not allowed; must be a number above 0")
@@ -102,25 +100,22 @@ def rmse_upper_bound(
     returns: ArrayLike,
     other_returns: ArrayLike,
     predictions: ArrayLike,
-    low: float,
-    high: float,
+    limits: Range,
     alpha: float = 0.05,
     *,
-    value_low: float | None = None,
-    value_high: float | None = None,
     cap: float = betting.CAP,
 ) -> float:
     """The upper bound u with P(RMSE > u) ≤ α, from two independent returns [n] and a prediction [n] at each of n states.
 
     RMSE ≤ ε is certified if u ≤ ε. The states must be drawn from the distribution that the claim is about.
 
-    >>> round(rmse_upper_bound([0.7] * 200, [0.7] * 200, [0.5] * 200, 0.0, 1.0), 4)
+    >>> round(rmse_upper_bound([0.7] * 200, [0.7] * 200, [0.5] * 200, Range(0.0, 1.0)), 4)
     0.2366
     """
     betting.check(alpha, cap)
+    low, high, (c, d) = limits.low, limits.high, limits.values
     first = inputs.within("returns", returns, low, high)
     second = inputs.within("other_returns", inputs.same_length("other_returns", other_returns, len(first)), low, high)
-    c, d = inputs.value_range(low, high, value_low, value_high)
     values = np.clip(inputs.same_length("predictions", predictions, len(first)), c, d)
     middle = float(np.clip((low + high) / 2, c, d))
     least, most = -(middle - low) * (high - middle), max((d - low) ** 2, (high - c) ** 2)

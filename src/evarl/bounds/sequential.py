@@ -22,14 +22,31 @@ from evarl.bounds import betting
 from evarl.errors import InputError
 from evarl.stats import inputs
 
-Outcome = Literal["certified", "rejected", "out of budget"]
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """Levels and budget of a sequential test."""
+
+    alpha: float = 0.05
+    """Probability of certifying wrongly."""
+    alpha_reject: float = 0.05
+    """Probability of rejecting wrongly."""
+    budget: int | None = None
+    """Largest number of rollouts; without it they may be exhausted."""
+    cap: float = betting.CAP
+
+    def __post_init__(self) -> None:
+        betting.check(self.alpha, self.cap)
+        inputs.check_level("alpha_reject", self.alpha_reject)
+        if self.budget is not None and self.budget < 1:
+            raise InputError(f"budget: {self.budget} is not allowed; must be at least 1 rollout")
 
 
 @dataclass(frozen=True)
 class Decision:
     """The outcome of a sequential test, and the number of rollouts."""
 
-    outcome: Outcome
+    outcome: Literal["certified", "rejected", "out of budget"]
     rollouts: int
     e_certified: float
     """K_t against "J ≤ threshold" at the end of the test."""
@@ -46,62 +63,45 @@ class Lanes:
     share: Float[np.ndarray, " K"]
 
 
+DEFAULT = StoppingRule()
+
+
 def sequential_test(
-    returns: Iterable[float],
-    threshold: float,
-    low: float,
-    high: float,
-    alpha: float = 0.05,
-    alpha_reject: float = 0.05,
-    budget: int | None = None,
-    cap: float = betting.CAP,
+    returns: Iterable[float], threshold: float, low: float, high: float, rule: StoppingRule = DEFAULT
 ) -> Decision:
     """Sequential test of J ≥ threshold on returns, of which no more are taken than needed.
 
-    `returns` is an array, or a generator that makes a rollout for each return; without a budget it may be exhausted.
+    `returns` is an array, or a generator that makes a rollout for each return.
 
     >>> sequential_test([1.0] * 50, 0.5, 0.0, 1.0).outcome, sequential_test([0.0] * 50, 0.5, 0.0, 1.0).outcome
     ('certified', 'rejected')
-    >>> found = sequential_test([0.4, 0.6] * 10, 0.5, 0.0, 1.0, budget=7)
+    >>> found = sequential_test([0.4, 0.6] * 10, 0.5, 0.0, 1.0, StoppingRule(budget=7))
     >>> found.outcome, found.rollouts, round(found.e_certified, 4), round(found.e_rejected, 4)
     ('out of budget', 7, 0.8363, 1.0669)
     """
-    inputs.check_range(low, high)
     lanes = Lanes(np.array([low], np.float64), np.array([high], np.float64), np.ones(1))
     rows = (inputs.within("returns", [value], low, high) for value in returns)
-    return decide(rows, lanes, betting.check_mean(threshold, low, high), alpha, alpha_reject, budget, cap)
+    return decide(rows, lanes, betting.check_mean(threshold, low, high), rule)
 
 
-def decide(
-    rows: Iterable[Float[np.ndarray, " K"]],
-    lanes: Lanes,
-    threshold: float,
-    alpha: float,
-    alpha_reject: float,
-    budget: int | None,
-    cap: float,
-) -> Decision:
+def decide(rows: Iterable[Float[np.ndarray, " K"]], lanes: Lanes, threshold: float, rule: StoppingRule) -> Decision:
     """The sequential test on rows [K] of streams that share the mean J."""
-    betting.check(alpha, cap)
-    inputs.check_level("alpha_reject", alpha_reject)
-    if budget is not None and budget < 1:
-        raise InputError(f"budget: {budget} is not allowed; must be at least 1 rollout")
     width = lanes.high - lanes.low
     m = (threshold - lanes.low) / width
     total, squares = np.full(len(m), 0.5), np.full(len(m), 0.25)
     above = below = np.outer([1 - betting.BOLD, betting.BOLD], lanes.share)
     i = 0
-    for i, row in enumerate(islice(rows, budget), start=1):
+    for i, row in enumerate(islice(rows, rule.budget), start=1):
         variance = squares / i  # v_{i−1}: a bet may depend on earlier rows only
         x = np.clip((row - lanes.low) / width, 0, 1)
-        above = above * (1 + _bets(i, variance, alpha, cap, m) * (x - m))
-        below = below * (1 + _bets(i, variance, alpha_reject, cap, 1 - m) * (m - x))
+        above = above * (1 + _bets(i, variance, rule.alpha, rule.cap, m) * (x - m))
+        below = below * (1 + _bets(i, variance, rule.alpha_reject, rule.cap, 1 - m) * (m - x))
         total = total + x
         squares = squares + (x - total / (i + 1)) ** 2
         # Streams of a mixture may disagree; if both levels are reached in one step, the policy is not certified.
-        if below.sum() >= 1 / alpha_reject:
+        if below.sum() >= 1 / rule.alpha_reject:
             return Decision("rejected", i, float(above.sum()), float(below.sum()))
-        if above.sum() >= 1 / alpha:
+        if above.sum() >= 1 / rule.alpha:
             return Decision("certified", i, float(above.sum()), float(below.sum()))
     return Decision("out of budget", i, float(above.sum()), float(below.sum()))
 

@@ -7,6 +7,8 @@ true ones, and rewards that are functions of (s, a), G_cv = J on every trajector
 bound would need the range of G_cv, which is far wider than that of G.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
@@ -15,42 +17,45 @@ from evarl.errors import InputError
 from evarl.stats import inputs
 
 
+@dataclass(frozen=True)
+class Trajectories:
+    """Rewards of n trajectories [n, T] with what V̂ and Q̂ say along them; entries where the mask is 0 are not used."""
+
+    rewards: ArrayLike
+    mask: ArrayLike
+    """1 for steps that were taken, which are the first of each row; 0 after the ends of episodes."""
+    v0: ArrayLike
+    """V̂ at start states [n]."""
+    mean_v0: float
+    """Its exact mean over start states, or a mean over independent start states."""
+    q: ArrayLike
+    """Q̂ of the action that was taken."""
+    expected_q: ArrayLike
+    """Its mean over the policy's actions in that state."""
+    v_next: ArrayLike
+    """V̂ of the state that followed."""
+    expected_v_next: ArrayLike
+    """Its mean over possible next states, where those that end the episode count as 0."""
+    terminated: ArrayLike | None = None
+    """1 for steps that ended the episode: V̂ counts as 0 after them, whatever v_next is. The bracket of such a step remains,
+    because the step might not have ended it."""
+
+
 def trajectory_estimate(
-    rewards: ArrayLike,
-    mask: ArrayLike,
-    v0: ArrayLike,
-    mean_v0: float,
-    q: ArrayLike,
-    expected_q: ArrayLike,
-    v_next: ArrayLike,
-    expected_v_next: ArrayLike,
-    discount: float,
-    *,
-    terminated: ArrayLike | None = None,
-    horizon: int | None = None,
+    trajectories: Trajectories, discount: float, horizon: int | None = None
 ) -> Float[np.ndarray, " n"]:
-    """G_cv [n] of trajectories [n, T]; entries where mask is 0, after the ends of episodes, are not used.
+    """G_cv [n] of trajectories.
 
-    Args:
-        rewards: of each step.
-        mask: 1 for steps that were taken, which are the first of each row.
-        v0: V̂ at start states [n].
-        mean_v0: its exact mean over start states, or a mean over independent start states.
-        q: Q̂ of the action that was taken.
-        expected_q: its mean over the policy's actions in that state.
-        v_next: V̂ of the state that followed.
-        expected_v_next: its mean over possible next states, where those that end the episode count as 0.
-        discount: γ.
-        terminated: 1 for steps that ended the episode: V̂ counts as 0 after them, whatever v_next is. The bracket of such a
-            step remains, because the step might not have ended it.
-        horizon: the number of steps after which every return ends by definition. V̂ counts as 0 after the last of them, in both
-            terms. It is the world's and not the length of the longest row: a bracket that is omitted depending on the rollouts
-            would not have mean 0.
+    `horizon` is the number of steps after which every return ends by definition; V̂ counts as 0 after the last of them, in both
+    terms. It is the world's and not the length of the longest row: a bracket that is omitted depending on the rollouts would
+    not have mean 0.
 
-    >>> trajectory_estimate([[1.0, 5.0]], [[1, 0]], [2.0], 1.5, [[1.0, 0.0]], [[0.5, 0.0]], [[4.0, 0.0]], [[1.0, 0.0]], 0.5)
+    >>> steps = {"rewards": [[1.0, 5.0]], "mask": [[1, 0]], "q": [[1.0, 0.0]], "expected_q": [[0.5, 0.0]]}
+    >>> after = {"v_next": [[4.0, 0.0]], "expected_v_next": [[1.0, 0.0]]}
+    >>> trajectory_estimate(Trajectories(**steps, **after, v0=[2.0], mean_v0=1.5), discount=0.5)
     array([-1.5])
     """
-    taken = _table("mask", mask)
+    taken = _table("mask", trajectories.mask)
     if not np.isin(taken, (0.0, 1.0)).all() or (np.diff(taken, axis=1) > 0).any():
         raise InputError("mask: must be 1 for the first steps of each row, those that were taken, and 0 after them")
     if not 0 <= discount <= 1:
@@ -60,23 +65,24 @@ def trajectory_estimate(
         raise InputError(
             f"horizon: {horizon} is less than the {T} steps of the rewards; must be the world's time limit"
         )
-    ended = np.zeros_like(taken) if terminated is None else _table("terminated", terminated, taken)
-    surprise_a = _table("q", q, taken) - _table("expected_q", expected_q, taken)
-    surprise_s = np.where(ended > 0, 0.0, _table("v_next", v_next, taken))
-    surprise_s -= _table("expected_v_next", expected_v_next, taken)
+    ended = (
+        np.zeros_like(taken)
+        if trajectories.terminated is None
+        else _table("terminated", trajectories.terminated, taken)
+    )
+    surprise_a = _table("q", trajectories.q, taken) - _table("expected_q", trajectories.expected_q, taken)
+    surprise_s = np.where(ended > 0, 0.0, _table("v_next", trajectories.v_next, taken))
+    surprise_s -= _table("expected_v_next", trajectories.expected_v_next, taken)
     if horizon == T:
         surprise_s[:, -1] = 0.0
-    steps = _table("rewards", rewards, taken) - surprise_a - discount * surprise_s
-    start = inputs.same_length("v0", v0, n) - float(mean_v0)
+    steps = _table("rewards", trajectories.rewards, taken) - surprise_a - discount * surprise_s
+    start = inputs.same_length("v0", trajectories.v0, n) - float(trajectories.mean_v0)
     return steps @ discount ** np.arange(T) - start
 
 
 def _table(name: str, values: ArrayLike, taken: Float[np.ndarray, "n T"] | None = None) -> Float[np.ndarray, "n T"]:
     """Numbers [n, T], set to 0 where no step was taken."""
-    try:
-        found = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}: is not an array of numbers; must be numbers in rows of equal length") from None
+    found = inputs.numbers(name, values)
     if found.ndim != 2 or not found.size:
         raise InputError(f"{name}: has shape {found.shape}; must be [rollouts, steps]")
     if taken is None:

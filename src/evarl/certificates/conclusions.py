@@ -41,11 +41,11 @@ class Conclusion:
 def decide(protocol: Protocol, rows: Iterable[tuple[float, ...]], *, controlled: bool) -> Decision:
     """The sequential test on rows (return) or (return, value, mean of fresh values); takes no more rows than it needs."""
     (low, high), threshold = protocol.range, _threshold(protocol)
-    level, budget = protocol.alpha, protocol.rollouts
+    rule = bounds.StoppingRule(protocol.alpha, protocol.alpha, protocol.rollouts)
     if not controlled:
-        return bounds.sequential_test((row[0] for row in rows), threshold, low, high, level, level, budget)
+        return bounds.sequential_test((row[0] for row in rows), threshold, low, high, rule)
     triples = ((result, value, [fresh]) for result, value, fresh in rows)
-    return bounds.mixture_sequential_test(triples, threshold, low, high, level, level, budget)
+    return bounds.mixture_sequential_test(triples, threshold, bounds.Range(low, high), rule)
 
 
 def least_rollouts(protocol: Protocol) -> int | None:
@@ -124,10 +124,9 @@ def _lower(protocol: Protocol, evidence: Evidence) -> float:
     if protocol.two_valued:
         return bounds.two_valued_lower_bound(returns, low, high, protocol.alpha)
     if "fresh" in evidence:
-        fresh = np.asarray(evidence["fresh"])[:, None]
-        return bounds.mixture_lower_bound(
-            returns, evidence["values"], fresh, low, high, protocol.alpha, sequential=protocol.sequential
-        )
+        rollouts = bounds.EvaluatedRollouts(returns, evidence["values"], np.asarray(evidence["fresh"])[:, None])
+        limits = bounds.Range(low, high)
+        return bounds.mixture_lower_bound(rollouts, limits, protocol.alpha, sequential=protocol.sequential)
     return bounds.betting_lower_bound(returns, low, high, protocol.alpha, sequential=protocol.sequential)
 
 
@@ -157,10 +156,9 @@ def single_episode(protocol: Protocol, evidence: Evidence) -> Conclusion:
 
 def evaluator_overstatement(protocol: Protocol, evidence: Evidence) -> Conclusion:
     """evaluator-overstatement: a margin λ below the predictions, with which they overstate by at most ε on average."""
-    low, high = protocol.range
     assert protocol.epsilon is not None
     returns, values = evidence["returns"], evidence["values"]
-    found = bounds.risk_control(returns, values, low, high, protocol.epsilon, protocol.alpha)
+    found = bounds.risk_control(returns, values, bounds.Range(*protocol.range), protocol.epsilon, protocol.alpha)
     numbers = {"mean of the returns": float(np.mean(returns)), "mean of V̂": float(np.mean(values))}
     if found.margin is None or found.bound is None:
         statement = (
@@ -180,9 +178,8 @@ def evaluator_overstatement(protocol: Protocol, evidence: Evidence) -> Conclusio
 
 def evaluator_error(protocol: Protocol, evidence: Evidence) -> Conclusion:
     """evaluator-error: an upper bound on the root mean squared error of the predictions."""
-    low, high = protocol.range
     returns, others, values = evidence["returns"], evidence["others"], evidence["values"]
-    bound = bounds.rmse_upper_bound(returns, others, values, low, high, protocol.alpha)
+    bound = bounds.rmse_upper_bound(returns, others, values, bounds.Range(*protocol.range), protocol.alpha)
     products = (np.asarray(returns) - values) * (np.asarray(others) - values)
     outcome: Outcome = "bounded"
     if protocol.epsilon is not None:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import importlib.resources
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt32
 
-import evarl
 from evarl.runs.provenance import commit, versions
 from evarl.storage.files import hash_regular
 
@@ -61,7 +61,7 @@ class Code:
 @functools.cache
 def of_code() -> Code:
     """The code of this process; the source is read once."""
-    package = Path(evarl.__file__).parent
+    package = Path(str(importlib.resources.files("evarl")))
     digest = hashlib.sha256()
     for path in sorted(one for one in package.rglob("*") if one.suffix in SOURCE):
         digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())

@@ -15,16 +15,17 @@ Scores = ArrayLike | Mapping[Any, ArrayLike]
 """[runs] of one task, [runs, tasks], or task → [runs], where tasks may differ in their number of runs."""
 
 
-def array(name: str, values: ArrayLike) -> Float[np.ndarray, "..."]:
-    """An array of finite numbers in float64, of any shape.
-
-    >>> array("scores", [[1], [2]]).shape
-    (2, 1)
-    """
+def numbers(name: str, values: ArrayLike) -> Float[np.ndarray, "..."]:
+    """An array in float64, of any shape."""
     try:
-        found = np.asarray(values, np.float64)
+        return np.asarray(values, np.float64)
     except (TypeError, ValueError):
         raise InputError(f"{name}: is not an array of numbers; must be numbers in rows of equal length") from None
+
+
+def array(name: str, values: ArrayLike) -> Float[np.ndarray, "..."]:
+    """An array of finite numbers in float64, of any shape."""
+    found = numbers(name, values)
     wrong = np.argwhere(~np.isfinite(found))
     if len(wrong):
         place = tuple(int(index) for index in wrong[0])
@@ -110,51 +111,25 @@ def within(name: str, values: ArrayLike, low: float, high: float) -> Float[np.nd
     return found
 
 
-def value_range(low: float, high: float, value_low: float | None, value_high: float | None) -> tuple[float, float]:
-    """The range into which predictions are clipped: the range of returns or a part of it.
-
-    >>> value_range(0.0, 1.0, None, 0.8)
-    (0.0, 0.8)
-    """
-    check_range(low, high)
-    least, most = low if value_low is None else value_low, high if value_high is None else value_high
-    if not low <= least <= most <= high:
-        raise InputError(f"value range: [{least:g}, {most:g}] is not allowed; must be a part of [{low:g}, {high:g}]")
-    return least, most
-
-
 def check_range(low: float, high: float) -> None:
-    """Refuse what is not a finite range.
-
-    >>> check_range(0.0, 1.0)
-    """
+    """Refuse what is not a finite range."""
     if not (np.isfinite([low, high]).all() and low < high):
         raise InputError(f"range: [{low:g}, {high:g}] is not allowed; must be two finite numbers, the lower one first")
 
 
-def check_level(name: str, value: float, most: float = 1.0) -> None:
-    """Refuse what is not a probability of error.
-
-    >>> check_level("alpha", 0.05)
-    """
+def check_level(name: str, value: float, most: float = 1.0, example: float = 0.05) -> None:
+    """Refuse what is not a probability, such as that of an error, below `most`."""
     if not 0 < value < most:
-        raise InputError(f"{name}: {value} is not allowed; must be a number between 0 and {most:g}, such as 0.05")
+        raise InputError(f"{name}: {value} is not allowed; must be a number between 0 and {most:g}, such as {example}")
 
 
 def check_confidence(confidence: float) -> None:
-    """Refuse what is not the confidence of an interval.
-
-    >>> check_confidence(0.95)
-    """
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence: {confidence} is not allowed; must be a number between 0 and 1, such as 0.95")
+    """Refuse what is not the confidence of an interval."""
+    check_level("confidence", confidence, example=0.95)
 
 
 def check_sampling(resamples: int, seed: int) -> None:
-    """Refuse numbers of resamples and random seeds that cannot be used.
-
-    >>> check_sampling(1000, 0)
-    """
+    """Refuse numbers of resamples and random seeds that cannot be used."""
     whole("resamples", resamples)
     check_memory("resamples", resamples, 8.0 * resamples, "what is drawn")
     if seed < 0:

@@ -13,10 +13,6 @@ crashes a sample of 20 has none in it 44 % of the time, and a t bound with nomin
 
 With `shares` p [n], which sum to 1, the mean is Σ p x and n is 1/Σ p² (Kish); numbers without a share are left out. Equal shares
 give what no shares give, up to rounding.
-
-Equivalents of what was in `evarl.ope.intervals`, to the last bit, with p = np.full(n, 1/n) where no share was given:
-`student_t(x, c)` is `t_interval(x, c, p)`, `hoeffding(x, low, high, c)` is `hoeffding_interval(x, low, high, c, p)`, `bernstein`
-likewise, and `percentile(x, c)` is `percentile_interval(estimate, x, c)`.
 """
 
 from dataclasses import dataclass

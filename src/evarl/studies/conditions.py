@@ -8,8 +8,7 @@ import numpy as np
 
 from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT
 from evarl.ope.configuration import LABELS
-from evarl.stats import standard_error
-from evarl.stats.ratio import ratio_of_means
+from evarl.stats import ratio_of_means, standard_error
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import MeanAndError
 from evarl.studies.scales import Family

@@ -28,7 +28,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.distributions import Categorical, Distribution
-from evarl.bounds import trajectory_estimate
+from evarl.bounds import Trajectories, trajectory_estimate
 from evarl.errors import InputError
 from evarl.ranges import whole
 from evarl.simulation.compiled import CompiledSimulator
@@ -101,7 +101,7 @@ class Controlled:
 
 
 class _Rows(NamedTuple):
-    """Arguments of `trajectory_estimate`, of one step or of all."""
+    """Fields of `Trajectories`, of one step or of all."""
 
     mask: Bool[Array, "*T n"]
     reward: Float[Array, "*T n"]
@@ -155,10 +155,17 @@ def _estimated(world: AnyWorld, start: Float[np.ndarray, " n"], rows: _Rows) -> 
     rows = jax.tree.map(np.transpose, rows)
     discounts = world.discount ** np.arange(world.horizon)
     returns = np.where(rows.mask, rows.reward, 0.0).astype(np.float64) @ discounts
-    # r̂_t is r_t minus its own bracket; the mean of V̂ over start states is subtracted already, for each rollout its own
-    columns = rows.expected_reward, rows.mask, start, 0.0, rows.q, rows.expected_q, rows.v_next, rows.expected_v_next
-    estimates = trajectory_estimate(*columns, world.discount, horizon=world.horizon)
-    return np.stack([returns, estimates])
+    trajectories = Trajectories(
+        rewards=rows.expected_reward,  # r_t minus its own bracket
+        mask=rows.mask,
+        v0=start,
+        mean_v0=0.0,  # subtracted already, for each rollout its own
+        q=rows.q,
+        expected_q=rows.expected_q,
+        v_next=rows.v_next,
+        expected_v_next=rows.expected_v_next,
+    )
+    return np.stack([returns, trajectory_estimate(trajectories, world.discount, world.horizon)])
 
 
 @partial(jax.jit, static_argnames=("simulator", "count", "settings"))
