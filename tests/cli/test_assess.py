@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import evarl
 from evarl.cli.main import call
 from evarl.errors import InputError
-from evarl.evaluation.policies import check_actions
+from evarl.simulation.rollouts import check_actions
 from evarl.worlds.spaces import Box
 from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
@@ -120,11 +119,11 @@ def test_actions_are_refused_before_a_world_on_the_host_takes_them(tmp_path, mon
 
 def test_actions_in_boxes_are_finite_and_clipped_where_there_are_two_bounds():
     """−1 and 1 stand for two bounds, and what is beyond is clipped; a single bound is not."""
-    world = SimpleNamespace(name="a box", action_space=Box((2,), (-2.0, 0.0), (2.0, np.inf)))
-    check_actions(world, np.array([[5.0, 3.0], [-5.0, 0.0]], np.float32), "it")
+    space = Box((2,), (-2.0, 0.0), (2.0, np.inf))
+    check_actions("a box", space, np.array([[5.0, 3.0], [-5.0, 0.0]], np.float32))
     for wrong in ([0.0, -0.1], [np.nan, 1.0], [np.inf, 1.0], [0.0, np.inf]):
-        with pytest.raises(InputError, match=r"it takes the action \[.*\] in a box; must be finite numbers in Box"):
-            check_actions(world, np.array([[0.0, 0.0], wrong], np.float32), "it")
+        with pytest.raises(InputError, match=r"takes the action \[.*\] in a box; must be finite numbers that Box"):
+            check_actions("a box", space, np.array([[0.0, 0.0], wrong], np.float32))
 
 
 def test_returns_outside_of_training_are_warned_about(run, tmp_path, capsys):

@@ -5,7 +5,6 @@ from types import ModuleType
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from evarl.learning.examiner import LearntEvaluator
 
 import evarl
 import evarl.evaluation
@@ -13,6 +12,7 @@ import evarl.report
 from evarl.evaluation.predictions import BehaviourPredictor, EvaluatorPredictions, oldest_first
 from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, SHUFFLED, ZEROED
 from evarl.evaluation.scores import MeanAndError
+from evarl.evaluators.evaluator import LearntEvaluator
 from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
 QUICK = {"rollouts": 4, "states": 8}

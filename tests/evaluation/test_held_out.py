@@ -6,8 +6,8 @@ from evarl.evaluation.held_out import held_out_scores
 from evarl.evaluation.predictors import BLIND, CONSTANT, EVALUATOR, SHUFFLED
 from evarl.learning.configuration import with_settings
 from evarl.learning.presets import preset
-from evarl.runs.assessments import build_assessment
-from evarl.runs.pretrain import remember
+from evarl.learning.pretraining import remember
+from evarl.runs.inputs import new_assessment
 
 TINY = {
     "updates": 3,
@@ -21,7 +21,7 @@ TINY = {
 
 def test_scores_on_policies_of_other_seeds():
     config = with_settings(preset("navigation"), TINY).resolved()
-    past = remember(config, build_assessment(config, print), 3, 8, [0, 1, 2])
+    past = remember(config, new_assessment(config, print), 3, 8, [0, 1, 2])
     scores = held_out_scores(past, config, [2], steps=5)
     assert scores.keys() == {EVALUATOR, SHUFFLED, BLIND, CONSTANT}
     target = np.asarray(past.policies.target, np.float64)
