@@ -87,7 +87,7 @@ def test_an_occupied_directory_is_refused(tmp_path, capsys):
         (["train", "navigation", "--world", "gymnax/Asterix-MiniAtar"], "did you mean 'gymnax/Asterix-MinAtar'?"),
         (["train", "navigation", "--world", "brax/halfchetah"], "did you mean 'brax/halfcheetah'?"),
         (["train", "navigation", "--world", "gymnasium/CartPole-v9"], "did you mean 'gymnasium/CartPole-v1'?"),
-        (["train", "navigation", "--world", "gymnasium/Blackjack-v1", "--horizon", "9"], "want Box or Discrete"),
+        (["train", "navigation", "--world", "gymnasium/Blackjack-v1", "--horizon", "9"], "must be Box or Discrete"),
         (["train", "navigation", "--seeds", "0"], "seeds: 0 is not allowed; must be at least 1"),
         (["train", "navigation", "--seeds", "two"], "--seeds"),
         (["train", "navigation", "--updates", "-5"], "updates: -5 is not allowed"),
@@ -106,7 +106,7 @@ def test_an_occupied_directory_is_refused(tmp_path, capsys):
             ["train", "navigation", "--agent.actor-learning-rate", "nan"],
             "agent.actor-learning-rate: nan is not allowed",
         ),
-        (["train", "navigation", "--agent.algorithm", "sac"], "--agent.algorithm"),
+        (["train", "navigation", "--agent.algorithm", "sac"], "agent.algorithm: unknown 'sac'"),
         (
             ["train", "navigation", "--agent.algorithm", "ppo", "--agent.ppo.minibatches", "7"],
             "7 does not divide the batch",

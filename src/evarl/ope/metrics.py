@@ -6,8 +6,8 @@ from math import comb
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evarl import stats
 from evarl.errors import InputError
-from evarl.stats import ranks
 from evarl.stats.inputs import pair
 
 
@@ -70,7 +70,7 @@ def spearman(estimated: ArrayLike, true: ArrayLike) -> float | None:
     >>> spearman([1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 9.0, 8.0])
     0.8
     """
-    return ranks.spearman(*_checked(estimated, true))
+    return stats.spearman(*_checked(estimated, true))
 
 
 def kendall(estimated: ArrayLike, true: ArrayLike) -> float | None:
@@ -79,7 +79,7 @@ def kendall(estimated: ArrayLike, true: ArrayLike) -> float | None:
     >>> kendall([1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 9.0, 8.0])
     0.666666666667
     """
-    return ranks.kendall(*_checked(estimated, true))
+    return stats.kendall(*_checked(estimated, true))
 
 
 def regret_at_k(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> float:
