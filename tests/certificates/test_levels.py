@@ -20,9 +20,8 @@ from evarl.certificates.conclusions import decide
 from evarl.certificates.evidence import PolicyTest
 from evarl.certificates.issue import issue_certificate
 from evarl.certificates.planning import make_protocol
-from evarl.certificates.platform import platform_here
-from evarl.certificates.protocol import Calibration, Protocol
-from evarl.certificates.terms import Terms
+from evarl.certificates.protocol import Calibration, Protocol, Terms
+from evarl.certificates.replay import platform_here
 from evarl.cli.main import call
 from evarl.errors import InputError
 from tests.evaluation.tiny import train_tiny

@@ -37,7 +37,7 @@ def softmax(logits):
 def test_values_are_the_exact_ones():
     logits, transitions, rewards = problems()
     with jax.enable_x64(True):
-        found = EVALUATE(logits, transitions, rewards, FORM, START, BETAS)
+        found = EVALUATE(logits, study.Problem(transitions, rewards, FORM, START, BETAS))
         assert found.values.dtype == np.float64
     world = Tabular(transitions, rewards, START, discount=study.DISCOUNT)
     for i in range(len(BETAS)):
@@ -56,7 +56,7 @@ def test_gradient_is_that_of_finite_differences():
         return START @ values - beta * loss(values, FORM)
 
     with jax.enable_x64(True):
-        found = EVALUATE(logits, transitions, rewards, FORM, START, BETAS)
+        found = EVALUATE(logits, study.Problem(transitions, rewards, FORM, START, BETAS))
     for i, beta in enumerate(BETAS):
         for place in np.ndindex(5, 2):
             step = np.zeros((5, 2))

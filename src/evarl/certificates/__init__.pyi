@@ -9,7 +9,7 @@ from .issue import Issued as Issued
 from .issue import issue_certificate as issue_certificate
 from .names import ClaimName as ClaimName
 from .protocol import Protocol as Protocol
-from .terms import Terms as Terms
+from .protocol import Terms as Terms
 from .verify import Reliance as Reliance
 from .verify import Verification as Verification
 from .verify import verify_certificate as verify_certificate

@@ -68,7 +68,7 @@ class Certificate:
 
     def digest(self) -> str:
         """SHA-256 of all fields, to which the file's checksum, the ledger and a signature refer."""
-        return hashes.of_data(_plain(self))
+        return hashes.of_data(dataclasses.asdict(self))
 
 
 def joint_confidence(errors: list[float]) -> float:
@@ -78,7 +78,7 @@ def joint_confidence(errors: list[float]) -> float:
 
 def save(path: Path, certificate: Certificate, signature: Signature | None = None) -> None:
     """Write a certificate with its checksum and, if there is one, its signature."""
-    data = _plain(certificate) | {"sha256": certificate.digest()}
+    data = dataclasses.asdict(certificate) | {"sha256": certificate.digest()}
     if signature is not None:
         data["signature"] = dataclasses.asdict(signature)
     text = json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False)
@@ -112,8 +112,8 @@ def check_format(data: Any, kind: str, path: Path) -> None:
         raise FileError(f"{path}: is not a {kind}; must be of format 'evarl {kind} {FORMAT}'")
     if int(found[1]) != FORMAT:
         code = data.get("code")
-        versions = code.get("versions") if isinstance(code, dict) else None
-        version = versions.get("evarl") if isinstance(versions, dict) else data.get("evarl")
+        versions = code.get("versions") if isinstance(code, dict) else data
+        version = versions.get("evarl") if isinstance(versions, dict) else None
         writer = f"evarl {version:.20}" if isinstance(version, str) and version.isprintable() else "an unknown version"
         raise FileError(
             f"{path}: is a {kind} of format {found[1]}, written by {writer}; this version reads format {FORMAT} only"
@@ -131,8 +131,3 @@ def _check_texts(data: Any, path: Path) -> None:
             _check_texts(value, path)
     elif isinstance(data, str) and CONTROL.search(data):
         raise FileError(f"{path}: is not a certificate; {data!r:.60} has control characters")
-
-
-def _plain(certificate: Certificate) -> dict[str, Any]:
-    """The certificate as plain data, as JSON gives it back."""
-    return json.loads(json.dumps(dataclasses.asdict(certificate), allow_nan=False))

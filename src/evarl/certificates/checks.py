@@ -14,8 +14,7 @@ from evarl.certificates.claims import conclude
 from evarl.certificates.evidence import PolicyTest
 from evarl.certificates.page import page
 from evarl.certificates.planning import make_protocol
-from evarl.certificates.protocol import Protocol
-from evarl.certificates.terms import terms_of
+from evarl.certificates.protocol import Protocol, terms_of
 from evarl.errors import EvarlError, FileError
 from evarl.storage.files import read_regular
 

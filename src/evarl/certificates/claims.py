@@ -1,6 +1,6 @@
-"""The claims that can be certified: for each its settings and the functions that plan, gather evidence, conclude and explain.
+"""The claims that can be certified: for each its settings and the functions that plan, gather evidence and conclude.
 
-A new claim is a name and a description in `names`, and an entry here.
+A new claim is a name and a description in `names`, its meaning in `explanations`, and an entry here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,31 +17,24 @@ from evarl.certificates.conclusions import Conclusion
 from evarl.certificates.evidence import Evidence, PolicyTest, Say
 from evarl.certificates.explanations import Picture, Seen
 from evarl.certificates.names import DESCRIPTIONS, ClaimName
-from evarl.certificates.protocol import Calibration, Protocol
-from evarl.certificates.terms import Terms
+from evarl.certificates.protocol import Calibration, Protocol, Terms
 from evarl.errors import InputError
 
 VALUE_ERROR = 0.2
 """Share of α that new-policy spends on the lower bounds of the calibration policies."""
 
 
-def _nothing_more(terms: Terms, rollouts: int, others: Sequence[CertifiedPolicy]) -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Claim:
-    """A claim: which settings it has, and how it is planned, tested, concluded and explained."""
+    """A claim: which settings it has, and how it is planned, tested, concluded and drawn."""
 
     name: ClaimName
     gather: Callable[[PolicyTest, Say], Evidence]
     conclude: Callable[[Protocol, Evidence], Conclusion]
-    explain: Callable[[Protocol, Seen], str]
-    """What the statement means, for the page."""
     picture: Callable[[Protocol, Conclusion, Seen], Picture]
     settings: frozenset[str]
     """Settings that it has beside level, number of rollouts and nonce."""
-    plan: Callable[[Terms, int, Sequence[CertifiedPolicy]], dict[str, Any]] = _nothing_more
+    plan: Callable[[Terms, int, Sequence[CertifiedPolicy]], dict[str, Any]] = lambda terms, rollouts, others: {}
     """Fields of the protocol that only this claim has; refuses numbers of rollouts and policies that are too small."""
     requires: Mapping[str, str] = field(default_factory=dict)
     """Settings that must be given, and what they are."""
@@ -80,7 +73,6 @@ MEAN_RETURN = Claim(
     "mean-return",
     evidence.deployment_returns,
     conclusions.mean_return,
-    explanations.mean_return,
     explanations.returns_picture,
     frozenset({"threshold", "range", "two-valued", "sequential"}),
     about_evaluator=False,
@@ -90,7 +82,6 @@ SINGLE_EPISODE = Claim(
     "single-episode",
     evidence.returns_and_predictions,
     conclusions.single_episode,
-    explanations.single_episode,
     explanations.residuals_picture,
     frozenset({"delta"}),
     _plan_single_episode,
@@ -99,7 +90,6 @@ EVALUATOR_OVERSTATEMENT = Claim(
     "evaluator-overstatement",
     evidence.returns_and_predictions,
     conclusions.evaluator_overstatement,
-    explanations.evaluator_overstatement,
     partial(explanations.residuals_picture, sign=-1),
     frozenset({"epsilon", "range"}),
     requires={"epsilon": "the overstatement that is allowed on average"},
@@ -109,7 +99,6 @@ EVALUATOR_ERROR = Claim(
     "evaluator-error",
     partial(evidence.returns_and_predictions, twice=True),
     conclusions.evaluator_error,
-    explanations.evaluator_error,
     explanations.evaluator_error_picture,
     frozenset({"epsilon", "range"}),
     larger_is_stronger=False,
@@ -118,7 +107,6 @@ NEW_POLICY = Claim(
     "new-policy",
     evidence.calibration_bounds,
     conclusions.new_policy,
-    explanations.new_policy,
     explanations.new_policy_picture,
     frozenset({"threshold", "range", "from-policies"}),
     _plan_new_policy,

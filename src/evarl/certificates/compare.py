@@ -16,8 +16,7 @@ from evarl.certificates.claims import CLAIMS
 from evarl.certificates.evidence import STARTS, PolicyTest, Say
 from evarl.certificates.issue import Issued, fulfil
 from evarl.certificates.planning import make_protocol
-from evarl.certificates.protocol import policy_name
-from evarl.certificates.terms import Terms
+from evarl.certificates.protocol import Terms, policy_name
 from evarl.errors import InputError
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
@@ -93,13 +92,7 @@ def earlier_tests(candidates: Sequence[Candidate]) -> list[Attempt]:
 
 def _check(policies: list[CertifiedPolicy]) -> None:
     """Refuse candidates for different tasks."""
-    first = policies[0].world
-    for one in policies[1:]:
-        here, there = (
-            (one.world.name, one.world.horizon, one.world.discount),
-            (first.name, first.horizon, first.discount),
-        )
-        if here != there:
-            raise InputError(
-                f"runs: {one.run.path} is for {here}, {policies[0].run.path} for {there}; must be for one task"
-            )
+    there, *others = [(one.run.path, (one.world.name, one.world.horizon, one.world.discount)) for one in policies]
+    for here in others:
+        if here[1] != there[1]:
+            raise InputError(f"runs: {here[0]} is for {here[1]}, {there[0]} for {there[1]}; must be for one task")

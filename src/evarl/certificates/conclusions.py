@@ -1,6 +1,7 @@
 """Conclusions of tests: the statement that follows from a protocol and its evidence. NumPy and SciPy only."""
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import ceil, floor, log10
@@ -55,16 +56,10 @@ def least_rollouts(protocol: Protocol) -> int | None:
     def enough(n: int) -> bool:
         return bounds.e_process(np.full(n, high), threshold, low, high, protocol.alpha).max() >= 1 / protocol.alpha
 
-    most = 1
-    while not enough(most):
-        most *= 2
-        if most > 10**6:
-            return None
-    least = most // 2 + 1
-    while least < most:
-        middle = (least + most) // 2
-        least, most = (least, middle) if enough(middle) else (middle + 1, most)
-    return most
+    most = next((2**k for k in range(20) if enough(2**k)), None)
+    if most is None:
+        return None
+    return bisect_left(range(most), True, lo=most // 2 + 1, key=enough)
 
 
 def mean_return(protocol: Protocol, evidence: Evidence) -> Conclusion:
@@ -76,30 +71,29 @@ def mean_return(protocol: Protocol, evidence: Evidence) -> Conclusion:
     returns, threshold = evidence["returns"], protocol.threshold
     numbers = {"mean of the returns": float(np.mean(returns)), "least return": min(returns)}
     what = f"mean discounted return J of this policy in {task(protocol)}"
-    confidence, count = 1 - protocol.alpha, len(returns)
+    outcome: Outcome = "bounded"
+    bound = upper = None
+    if threshold is not None:
+        outcome, more = _decision(protocol, evidence)
+        numbers |= more
     if threshold is None:
         bound = _lower(protocol, evidence)
         statement = f"The {what} is at least {below(bound)}."
-        return Conclusion("bounded", statement, confidence, bound, None, count, numbers)
-    outcome, more = _decision(protocol, evidence)
-    if protocol.candidates and outcome == "refuted":  # α is the family-wise error of certifying, and of nothing else
-        outcome = "not certified"
-    numbers |= more
-    if outcome == "certified":
+    elif outcome == "certified":
+        bound = threshold
         statement = f"The {what} is at least {threshold:.15g}."
-        return Conclusion(outcome, statement, confidence, threshold, None, count, numbers)
-    if outcome == "refuted":
-        statement = f"The {what} is below {threshold:.15g}."
-        return Conclusion(outcome, statement, confidence, None, None, count, numbers)
-    if protocol.candidates:
+    elif protocol.candidates:  # α is the family-wise error of certifying, and of nothing else
+        outcome = "not certified"
         statement = f"It is not shown that the {what} is at least {threshold:.15g}."
-        return Conclusion("not certified", statement, confidence, None, None, count, numbers)
-    bound, upper = min(_lower(protocol, evidence), threshold), max(_upper(protocol, evidence), threshold)
-    statement = (
-        f"It is neither shown nor refuted that the {what} is at least {threshold:.15g}: it lies between {below(bound)} and "
-        f"{above(upper)}."
-    )
-    return Conclusion(outcome, statement, confidence, bound, upper, count, numbers)
+    elif outcome == "refuted":
+        statement = f"The {what} is below {threshold:.15g}."
+    else:
+        bound, upper = min(_lower(protocol, evidence), threshold), max(_upper(protocol, evidence), threshold)
+        statement = (
+            f"It is neither shown nor refuted that the {what} is at least {threshold:.15g}: it lies between {below(bound)} and "
+            f"{above(upper)}."
+        )
+    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, upper, len(returns), numbers)
 
 
 def _decision(protocol: Protocol, evidence: Evidence) -> tuple[Outcome, dict[str, float]]:

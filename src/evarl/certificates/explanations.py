@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from evarl.certificates.conclusions import Conclusion
+from evarl.certificates.names import ClaimName
 from evarl.certificates.protocol import Protocol
 
 Seen = dict[str, Float[np.ndarray, " n"]]
@@ -26,54 +27,34 @@ class Picture:
     """The range of possible returns, drawn in a second panel."""
 
 
-def mean_return(protocol: Protocol, seen: Seen) -> str:
-    """What a bound on J means."""
-    return (
-        f"J is the mean return of an episode, with rewards discounted by {protocol.discount:g} per step. Single episodes can "
-        f"return less, some of them much less.{_least(seen)}"
-    )
+MEANINGS: dict[ClaimName, str] = {
+    "mean-return": "J is the mean return of an episode, with rewards discounted by {protocol.discount:g} per step. Single "
+    "episodes can return less, some of them much less. {least}",
+    "single-episode": "There are two levels. α = {protocol.alpha:g} is the share of new episodes that may return less than the "
+    "bound, averaged over the start states of deployment; it is not a statement about each start state. "
+    "δ = {protocol.delta:g} is the probability that the coverage is below 1 − α. {least}",
+    "evaluator-overstatement": "V̂ is the evaluator's prediction from the policy's assessment, and L is lower by a margin. L can "
+    "still be too high for some start states, by no more than the stated amount on average over all of them.",
+    "evaluator-error": "The error is the difference between the evaluator's predictions and the true values of start states; "
+    "the noise of single episodes is not part of it.",
+    "new-policy": "This policy was assessed but not deployed. The confidence is over training, calibration and this policy "
+    "together, for policies that are trained in the same way.",
+}
 
 
-def single_episode(protocol: Protocol, seen: Seen) -> str:
-    """What a bound on single episodes means."""
-    return (
-        f"There are two levels. α = {protocol.alpha:g} is the share of new episodes that may return less than the bound, "
-        "averaged over the start states of deployment; it is not a statement about each start state. "
-        f"δ = {protocol.delta or 0:g} is the probability that the coverage is below 1 − α.{_least(seen)}"
-    )
-
-
-def evaluator_overstatement(protocol: Protocol, seen: Seen) -> str:
-    """What a bound on the overstatement means."""
-    return (
-        "V̂ is the evaluator's prediction from the policy's assessment, and L is lower by a margin. L can still be too high for "
-        "some start states, by no more than the stated amount on average over all of them."
-    )
-
-
-def evaluator_error(protocol: Protocol, seen: Seen) -> str:
-    """What a bound on the evaluator's error means."""
-    return (
-        "The error is the difference between the evaluator's predictions and the true values of start states; the noise of "
-        "single episodes is not part of it."
-    )
-
-
-def new_policy(protocol: Protocol, seen: Seen) -> str:
-    """What a bound without deployment means."""
-    return (
-        "This policy was assessed but not deployed. The confidence is over training, calibration and this policy together, for "
-        "policies that are trained in the same way."
-    )
+def meaning(protocol: Protocol, seen: Seen) -> str:
+    """What the statement of a claim means."""
+    returns = seen.get("returns", np.zeros(1))
+    least = f"The lowest of the {len(returns):,} observed returns is {returns.min():.4g}."
+    return MEANINGS[protocol.claim].format(protocol=protocol, least=least)
 
 
 def returns_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -> Picture:
     """Returns of the episodes, and the bounds of J."""
-    values, upper = seen["returns"], conclusion.upper
-    lines = {"mean": float(values.mean())}
-    lines |= {} if conclusion.bound is None else {"J is at least": conclusion.bound}
-    lines |= {} if upper is None else {"J is at most": upper}
-    lines |= {} if protocol.threshold is None else {"threshold": protocol.threshold}
+    values = seen["returns"]
+    places = {"mean": float(values.mean()), "J is at least": conclusion.bound, "J is at most": conclusion.upper}
+    places |= {"threshold": protocol.threshold}
+    lines = {name: place for name, place in places.items() if place is not None}
     caption = (
         "Returns of the episodes and bounds on their mean J. Below: the same within the range of possible returns."
     )
@@ -102,8 +83,3 @@ def new_policy_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -
     caption = "Calibration policies: the lower bound on J minus the evaluator's prediction."
     lines = {"margin": conclusion.numbers["margin"]}
     return Picture(seen["bounds"] - seen["predictions"], "lower bound on J − prediction", caption, lines)
-
-
-def _least(seen: Seen) -> str:
-    returns = seen["returns"]
-    return f" The lowest of the {len(returns):,} observed returns is {returns.min():.4g}."

@@ -16,11 +16,9 @@ from evarl.certificates.conclusions import Conclusion, Evidence, Outcome
 from evarl.certificates.evidence import PolicyTest, Say
 from evarl.certificates.page import page
 from evarl.certificates.planning import calibration_of, calibration_runs, make_protocol
-from evarl.certificates.platform import platform_here
-from evarl.certificates.protocol import Protocol
-from evarl.certificates.replay import obstacles, same_rollouts
+from evarl.certificates.protocol import Protocol, Terms
+from evarl.certificates.replay import obstacles, platform_here, same_rollouts
 from evarl.certificates.signing import load_private_key, sign
-from evarl.certificates.terms import Terms
 from evarl.errors import FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.provenance import machine
@@ -62,14 +60,10 @@ def issue_certificate(
     The same terms give the same rollouts, so a certificate that was issued is not made again, and an interrupted test is
     continued. A threshold that follows from an earlier certificate for the policy is answered from it.
 
-    Args:
-        run: a finished run.
-        terms: what is to be shown; by default a lower bound on J from 1 000 rollouts.
-        seed: of the policy; by default the first of the run.
-        from_policies: runs of the calibration policies of the claim new-policy.
-        again: allow a further test of a claim that was tested before; the levels of all tests add up.
-        sign_with: PEM file of an Ed25519 private key.
-        say: called with lines about progress.
+    The policy is that of the run's first seed unless given, and the terms are a lower bound on J from 1 000 rollouts.
+    `from_policies` are the runs of the calibration policies of the claim new-policy; `again` allows a further test of a claim
+    that was tested before, and the levels of all tests add up; `sign_with` is the PEM file of an Ed25519 private key; `say` is
+    called with lines about progress.
     """
     keep_compiled_programs()
     test = planned(run, terms or Terms(), seed, from_policies)

@@ -57,7 +57,7 @@ class Entry:
 
     def hash(self) -> str:
         """SHA-256 of all fields."""
-        return hashes.of_data(json.loads(json.dumps(dataclasses.asdict(self))))
+        return hashes.of_data(dataclasses.asdict(self))
 
 
 def path_of(run: Path, protocol: Protocol) -> Path:
@@ -184,11 +184,10 @@ def register(run: Path, protocol: Protocol, again: bool) -> tuple[Entry, tuple[A
 def _result_of(run: Path, entries: list[Entry], attempt: Attempt) -> str:
     """The state of an earlier test, in words."""
     tests = (entry.protocol for entry in entries if entry.protocol)
-    test = next((one for one in tests if attempt.digest in (one.hash(), one.comparison)), None)
-    path = None if test is None else path_of(run, test)
-    if path is None or not path.exists():
+    paths = [path_of(run, test) for test in tests if attempt.digest in (test.hash(), test.comparison)]
+    if not paths or not paths[0].exists():
         return "and was not finished; the same command as then continues it"
-    return f"and the result is {path}"
+    return f"and the result is {paths[0]}"
 
 
 def register_comparison(tests: list[tuple[Path, Protocol]], again: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from evarl.certificates.certificate import Certificate
 from evarl.certificates.claims import CLAIMS
 from evarl.certificates.conclusions import percent
-from evarl.certificates.explanations import Picture
+from evarl.certificates.explanations import Picture, meaning
 from evarl.certificates.protocol import Protocol
 from evarl.report.drawing import COLOURS, rendered
 from evarl.report.templates import render
@@ -27,8 +27,7 @@ def page(certificate: Certificate, name: str) -> str:
     """The page of a certificate; `name` is that of its file."""
     protocol, conclusion = certificate.protocol, certificate.conclusion
     seen = {name: np.asarray(column) for name, column in certificate.evidence.items()}
-    claim = CLAIMS[protocol.claim]
-    picture = claim.picture(protocol, conclusion, seen)
+    picture = CLAIMS[protocol.claim].picture(protocol, conclusion, seen)
     shown = conclusion.outcome in ("certified", "bounded")
     kind, symbol = BADGES[conclusion.outcome]
     return render(
@@ -41,11 +40,11 @@ def page(certificate: Certificate, name: str) -> str:
         symbol=symbol,
         confidence=percent(certificate.confidence),
         effort=_effort(protocol, conclusion.rollouts),
-        meaning=_meaning(certificate, claim.explain(protocol, seen)),
+        meaning=_meaning(certificate, meaning(protocol, seen)),
         figure=_figure(picture),
         caption=picture.caption,
         assumptions=_assumptions(protocol),
-        invalid=_invalid(certificate),
+        files=", ".join(sorted(protocol.files)),
         binding=_binding(certificate, name),
     )
 
@@ -88,15 +87,17 @@ def _assumptions(protocol: Protocol) -> list[str]:
         "Rollouts are independent. Each was continued to its own end, and all that were started are counted.",
         f"Policy, evaluator, assessment, level, range and {rule} were fixed and recorded before the first rollout. The random "
         "numbers are derived from this record; other random numbers are another test, and are counted.",
-        _random_numbers(protocol),
+        f"The random numbers also depend on the nonce {protocol.nonce!r}. If you chose it after you knew the plan "
+        f"{protocol.plan[:16]}…, nobody could choose them; otherwise verify with fresh rollouts."
+        if protocol.nonce
+        else "There is no nonce, so the issuer could have tried protocols until one was lucky. evarl verify therefore makes "
+        "fresh rollouts; rely on its result, not on this page alone.",
     ]
     if protocol.two_valued:
         found.append("Every return is one of the two ends of the range. This was stated by the issuer.")
     if protocol.range_from is not None:
-        whose = {
-            "world": "by the rules of the world",
-            "user": "as stated by the issuer, who must not have derived it from observed returns",
-        }[protocol.range_from]
+        stated = "as stated by the issuer, who must not have derived it from observed returns"
+        whose = stated if protocol.range_from == "user" else "by the rules of the world"
         found.append(f"Every possible return lies between {protocol.low:.6g} and {protocol.high:.6g}, {whose}.")
     if CLAIMS[protocol.claim].other_policies:
         found.append(
@@ -110,29 +111,6 @@ def _assumptions(protocol: Protocol) -> list[str]:
             f"{protocol.threshold:.15g}, is at most {protocol.alpha:g}, without earlier tests."
         )
     return found
-
-
-def _random_numbers(protocol: Protocol) -> str:
-    """Who could have chosen the random numbers."""
-    if protocol.nonce:
-        return (
-            f"The random numbers also depend on the nonce {protocol.nonce!r}. If you chose it after you knew the plan "
-            f"{protocol.plan[:16]}…, nobody could choose them; otherwise verify with fresh rollouts."
-        )
-    return (
-        "There is no nonce, so the issuer could have tried protocols until one was lucky. evarl verify therefore makes fresh "
-        "rollouts; rely on its result, not on this page alone."
-    )
-
-
-def _invalid(certificate: Certificate) -> list[str]:
-    names = ", ".join(sorted(certificate.protocol.files))
-    return [
-        f"Any change to {names}: evarl verify compares every byte and names what has changed.",
-        "Another world, horizon or distribution of start states than those stated here.",
-        "Tests of this policy that were deleted from the ledger together with their results; a published head of the ledger "
-        "shows that there are none.",
-    ]
 
 
 def _binding(certificate: Certificate, name: str) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from evarl.certificates import hashes
 from evarl.certificates.certified_policy import CertifiedPolicy
 from evarl.certificates.claims import CLAIMS, NEW_POLICY, claim_of
 from evarl.certificates.conclusions import least_rollouts
-from evarl.certificates.protocol import Protocol, policy_name
-from evarl.certificates.terms import Terms
+from evarl.certificates.protocol import Protocol, Terms, policy_name
 from evarl.errors import InputError
 from evarl.learning.configuration import differences
 from evarl.runs.run import Run

@@ -1,8 +1,12 @@
 """Repeated rollouts: the same ones, where bits can be compared, or fresh ones, which the issuer could not choose."""
 
 import os
+import platform
+import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import jax
 import numpy as np
 from scipy.stats import ks_2samp
 
@@ -12,12 +16,22 @@ from evarl.certificates.checks import Changes
 from evarl.certificates.claims import CLAIMS, conclude, gather
 from evarl.certificates.conclusions import Conclusion, weaker
 from evarl.certificates.evidence import PolicyTest, Say
-from evarl.certificates.platform import differences, platform_here
+from evarl.runs.provenance import machine
 
 DIFFERENT = 1e-4
 """Level of the test that stored and fresh returns have the same distribution."""
 SAMPLED = ("returns", "others", "bounds")
 """Columns that are a random sample; predictions also depend on one random assessment."""
+SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_random_seed_offset",
+    "jax_default_matmul_precision",
+    "jax_platforms",
+)
+"""Settings of JAX that change random numbers or rounding."""
+VECTOR = re.compile(r"^(avx|amx|fma|f16c|sse4|asimd|sve|neon)")
 
 
 @dataclass(frozen=True)
@@ -36,10 +50,11 @@ def fresh_key() -> np.ndarray:
 
 def obstacles(certificate: Certificate) -> list[str]:
     """Reasons why bits cannot be compared here; none on the platform and with the code that issued the certificate."""
-    here, found = hashes.of_code(), differences(certificate.platform, platform_here())
+    here, then, now = hashes.of_code(), certificate.platform, platform_here()
+    found = [f"{name} was {then.get(name)!r:.80}, is {now[name]!r:.80}" for name in now if then.get(name) != now[name]]
     if here.source != certificate.code.source:
-        then, now = certificate.code.commit, here.commit
-        found.append(f"evarl's source has changed (commit {then!s:.12}, now {now!s:.12})")
+        commit = certificate.code.commit
+        found.append(f"evarl's source has changed (commit {commit!s:.12}, now {here.commit!s:.12})")
     for name, version in here.versions.items():
         if (was := certificate.code.versions.get(name)) != version:
             found.append(f"{name} was {was!s:.40}, is {version}")
@@ -80,3 +95,30 @@ def _unlike(then: dict[str, tuple[float, ...]], now: dict[str, list[float]]) -> 
         if name in then and name in now and (p := ks_2samp(then[name], now[name]).pvalue) < DIFFERENT:
             found[name] = f"are not distributed like fresh ones (p = {p:.1g})"
     return found
+
+
+def platform_here() -> dict[str, str]:
+    """The platform of this process; results are compared bit by bit only between equal platforms.
+
+    >>> platform_here()["jax_enable_x64"]
+    'False'
+    """
+    flags = {flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith("--xla_dump")}
+    return {
+        "architecture": platform.machine(),
+        "instruction set": _instruction_set(),
+        "cores": str(machine()["cores"]),
+        "jaxlib": jax.lib.__version__,
+        "XLA_FLAGS": " ".join(sorted(flags)),
+        **{name: str(getattr(jax.config, name, None)) for name in SETTINGS},
+    }
+
+
+def _instruction_set() -> str:
+    """Names of the vector instruction sets of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    listed = [line.split(":", 1)[1] for line in lines if line.lower().startswith(("flags", "features"))]
+    return " ".join(sorted(word for word in "".join(listed[:1]).split() if VECTOR.match(word)))

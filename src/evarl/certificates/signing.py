@@ -3,13 +3,13 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from evarl.errors import FileError, InputError
 from evarl.storage.files import read_regular
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PURPOSE = "evarl certificate\n"
 """Prefix of the signed text, so that a signature cannot be used for anything else."""
@@ -29,9 +29,6 @@ class Signature:
 
 def new_key(path: Path) -> Path:
     """Make a key pair: the private key in `path`, readable by its owner only, and the public key in `path`.pub."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     public_path = path.with_name(f"{path.name}.pub")
     for one in (path, public_path):
         if one.exists():
@@ -58,12 +55,8 @@ def sign(digest: str, private_key: Path) -> Signature:
     return Signature(key.public_key().public_bytes_raw().hex(), key.sign(_message(digest)).hex())
 
 
-def load_private_key(path: Path) -> "Ed25519PrivateKey":
+def load_private_key(path: Path) -> Ed25519PrivateKey:
     """The private key in a PEM file."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     try:
         key = serialization.load_pem_private_key(read_regular(path, LONGEST), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -73,34 +66,26 @@ def load_private_key(path: Path) -> "Ed25519PrivateKey":
     return key
 
 
+def public_key(path: Path) -> str:
+    """The public key in a PEM file, in hexadecimal."""
+    try:
+        key = serialization.load_pem_public_key(read_regular(path, LONGEST))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        file = "the file ending in .pub that evarl keygen made"
+        raise InputError(f"key: {path} is not a public key; must be {file}") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(f"key: {path} is a key of another kind; must be Ed25519, as made by evarl keygen")
+    return key.public_bytes_raw().hex()
+
+
 def is_valid(signature: Signature, digest: str) -> bool:
     """Whether a signature of this SHA-256 was made with the key that it names."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature.key))
         key.verify(bytes.fromhex(signature.value), _message(digest))
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def public_key(path: Path) -> str:
-    """The public key in a PEM file, in hexadecimal."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    try:
-        key = serialization.load_pem_public_key(read_regular(path, LONGEST))
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise InputError(
-            f"key: {path} is not a public key; must be the file ending in .pub that evarl keygen made"
-        ) from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise InputError(f"key: {path} is a key of another kind; must be Ed25519, as made by evarl keygen")
-    return key.public_bytes_raw().hex()
 
 
 def _message(digest: str) -> bytes:

@@ -1,5 +1,6 @@
 """Verifying certificates: derive again what they state, and make rollouts that the issuer could not choose."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,13 +76,9 @@ def verify_certificate(
     issuer the same ones are repeated and must be equal to the last bit. On any other platform, and if the verifier did not
     choose the nonce after knowing the plan, fresh ones are made, and what is confirmed is what both show.
 
-    Args:
-        path: the certificate.
-        run: its run; by default the one whose folder certificates it is in.
-        reliance: what the verifier knows: nonce and plan, public key, head of the ledger, runs of calibration policies.
-        rerun: if False, no rollouts are made and the issuer's numbers are trusted.
-        key: of the fresh rollouts, in JAX's old style; from the operating system unless given.
-        say: called with lines about progress.
+    The run is by default the one whose folder certificates it is in. Without `rerun` no rollouts are made, and the issuer's
+    numbers are trusted. `key` is that of the fresh rollouts, in JAX's old style, and comes from the operating system unless
+    given; `say` is called with lines about progress.
     """
     path, reliance = Path(path), reliance or Reliance()
     certificate, signature = load(path)
@@ -99,7 +96,7 @@ def verify_certificate(
     changed |= differing
     if changed or test is None or not rerun:
         return found
-    reasons, conclusion = obstacles(certificate), certificate.conclusion
+    reasons = obstacles(certificate)
     found.notes.extend(f"bits are not compared: {reason}" for reason in reasons)
     if not reasons:
         changed |= same_rollouts(certificate, test, say)
@@ -107,9 +104,9 @@ def verify_certificate(
     if (reasons or reliance.nonce is None or reliance.plan is None) and not changed:
         replay = fresh_rollouts(certificate, test, fresh_key() if key is None else key, say)
         changed |= replay.changed
-        conclusion = replay.conclusion
         found.made.append("fresh")
-    return Verification(path, certificate, signature, changed, conclusion, found.made, found.notes)
+        return dataclasses.replace(found, conclusion=replay.conclusion)
+    return found
 
 
 def _check(

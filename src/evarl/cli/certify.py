@@ -13,7 +13,7 @@ from evarl.errors import plain_text
 
 if TYPE_CHECKING:
     from evarl.certificates.issue import Issued
-    from evarl.certificates.terms import Terms
+    from evarl.certificates.protocol import Terms
 
 CLAIMS = "; ".join(f"{name}: {what}" for name, what in DESCRIPTIONS.items())
 
@@ -76,13 +76,8 @@ def run(arguments: list[str]) -> int:
 
     from evarl.certificates.issue import issue_certificate, planned  # imports JAX
 
-    asked = terms(
-        command.test,
-        claim=command.claim,
-        delta=command.delta,
-        epsilon=command.epsilon,
-        two_valued=command.two_valued,
-    )
+    more = {name: getattr(command, name) for name in ("claim", "delta", "epsilon", "two_valued")}
+    asked = terms(command.test, **more)
     if command.plan:
         plan = planned(command.run, asked, command.seed, command.from_policies).protocol.plan
         print(json.dumps({"plan": plan}) if command.test.json else f"plan: {plan}")
@@ -125,18 +120,10 @@ def _print(issued: "Issued", threshold: float | None) -> None:
 
 def terms(effort: Effort, **more: Any) -> "Terms":
     """The terms of a test."""
-    from evarl.certificates.terms import Terms
+    from evarl.certificates.protocol import Terms
 
-    return Terms(
-        threshold=effort.threshold,
-        alpha=effort.alpha,
-        range=effort.range,
-        rollouts=effort.rollouts,
-        sequential=effort.sequential,
-        budget=effort.budget,
-        nonce=effort.nonce,
-        **more,
-    )
+    shared = {name: value for name, value in vars(effort).items() if name not in ("again", "sign", "json")}
+    return Terms(**shared, **more)
 
 
 def record(issued: "Issued") -> dict[str, Any]:

@@ -39,6 +39,18 @@ class Schedule(NamedTuple):
     learning_rate: float
 
 
+class Problem(NamedTuple):
+    """World and objective of N policies, which differ in β; or T worlds, the same Q and μ, and B different β."""
+
+    transitions: Float[Array, "*T S A S"]
+    rewards: Float[Array, "*T S A"]
+    form: Float[Array, "S S"]
+    """Q."""
+    start: Float[Array, " S"]
+    """μ."""
+    betas: Float[Array, " N"]
+
+
 class Point(NamedTuple):
     """Values, J, L and gradients of N policies of one world."""
 
@@ -72,16 +84,14 @@ def tabular_study(
         raise InputError(f"betas: {list(betas)} is not allowed; must be at least two increasing numbers ≥ 0")
     start = np.full(STATES, 1 / STATES)
     form = quadratic_form(evaluator_weights(similarity_matrix(similarity, ASSESSED)), start)
-    transitions, rewards = random_worlds(trials, seed)
     logits = initial_logits(trials, restarts, seed)
     # Float64 is used here only; the rest of the package uses float32.
     with jax.enable_x64(True):
-        arguments = (logits, transitions, rewards, form, start, np.asarray(betas, np.float64))
+        problem = Problem(*random_worlds(trials, seed), form, start, np.asarray(betas, np.float64))
         began = time.perf_counter()
-        schedule = Schedule(steps, learning_rate)
-        program = jax.jit(_all_trials, static_argnums=6).lower(*arguments, schedule).compile()
+        program = jax.jit(_all_trials, static_argnums=2).lower(logits, problem, Schedule(steps, learning_rate)).compile()
         compiled = time.perf_counter()
-        performance, loss = (np.asarray(x) for x in program(*arguments))
+        performance, loss = (np.asarray(x) for x in program(logits, problem))
         ended = time.perf_counter()
     return {
         "trials": trials,
@@ -115,20 +125,13 @@ def initial_logits(trials: int, restarts: int, seed: int) -> Float[np.ndarray, "
     return 2.0 * np.moveaxis(drawn, 1, -1)
 
 
-def evaluate(
-    logits: Float[Array, "S A N"],
-    transitions: Float[Array, "S A S"],
-    rewards: Float[Array, "S A"],
-    form: Float[Array, "S S"],
-    start: Float[Array, " S"],
-    betas: Float[Array, " N"],
-) -> Point:
+def evaluate(logits: Float[Array, "S A N"], problem: Problem) -> Point:
     """V = (I − γP_π)⁻¹ r_π, J = μᵀV, L = VᵀQV and ∂(J − βL)/∂logits, exactly, of N policies of one world.
 
     The gradient is that of the policy gradient theorem with g = μ − 2βQV instead of the start distribution:
     η(s) π(a|s) (Q(s, a) − V(s)) with ηᵀ = gᵀ(I − γP_π)⁻¹.
     """
-    policy = jax.nn.softmax(logits, axis=1)
+    (transitions, rewards, form, start, betas), policy = problem, jax.nn.softmax(logits, axis=1)
     P, r = transitions[..., None], rewards[..., None]
     inverse = _resolvent((policy[:, :, None] * P).sum(axis=1))
     values = (inverse * (policy * r).sum(axis=1)[None]).sum(axis=1)
@@ -157,34 +160,21 @@ def _resolvent(moves: Float[Array, "S S N"]) -> Float[Array, "S S N"]:
 
 
 def _all_trials(
-    logits: Float[Array, "T S A R"],
-    transitions: Float[Array, "T S A S"],
-    rewards: Float[Array, "T S A"],
-    form: Float[Array, "S S"],
-    start: Float[Array, " S"],
-    betas: Float[Array, " B"],
-    schedule: Schedule,
+    logits: Float[Array, "T S A R"], problem: Problem, schedule: Schedule
 ) -> tuple[Float[Array, "T B R"], Float[Array, "T B R"]]:
     """J and L at the end of training; problems of a trial are solved in parallel and trials in turn, which fits the cache."""
     restarts = logits.shape[-1]
 
     def trial(world: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         initial, P, r = world
-        found = _train(jnp.tile(initial, len(betas)), P, r, form, start, jnp.repeat(betas, restarts), schedule)
+        one = problem._replace(transitions=P, rewards=r, betas=jnp.repeat(problem.betas, restarts))
+        found = _train(jnp.tile(initial, len(problem.betas)), one, schedule)
         return found.performance.reshape(-1, restarts), found.loss.reshape(-1, restarts)
 
-    return jax.lax.map(trial, (logits, transitions, rewards))
+    return jax.lax.map(trial, (logits, problem.transitions, problem.rewards))
 
 
-def _train(
-    logits: Float[Array, "S A N"],
-    transitions: Float[Array, "S A S"],
-    rewards: Float[Array, "S A"],
-    form: Float[Array, "S S"],
-    start: Float[Array, " S"],
-    betas: Float[Array, " N"],
-    schedule: Schedule,
-) -> Point:
+def _train(logits: Float[Array, "S A N"], problem: Problem, schedule: Schedule) -> Point:
     """Gradient ascent on J − βL by Adam, with cosine decay of the learning rate to 0.
 
     Near a deterministic policy the gradient vanishes as fast as the policy converges. Adam's usual second moment, over 1 000
@@ -194,7 +184,7 @@ def _train(
 
     def step(carry: tuple[Array, Array, Array], count: Array) -> tuple[tuple[Array, Array, Array], None]:
         x, first, second = carry
-        gradient = evaluate(x, transitions, rewards, form, start, betas).gradient
+        gradient = evaluate(x, problem).gradient
         first = decay * first + (1 - decay) * gradient
         second = decay * second + (1 - decay) * gradient**2
         unbiased = 1 - decay ** (count + 1)
@@ -202,7 +192,6 @@ def _train(
         x = x + rate * (first / unbiased) / (jnp.sqrt(second / unbiased) + 1e-12)
         return (x, first, second), None
 
-    zeros = jnp.zeros_like(logits)
-    counts = jnp.arange(steps, dtype=logits.dtype)
+    zeros, counts = jnp.zeros_like(logits), jnp.arange(steps, dtype=logits.dtype)
     (logits, _, _), _ = jax.lax.scan(step, (logits, zeros, zeros), counts)
-    return evaluate(logits, transitions, rewards, form, start, betas)
+    return evaluate(logits, problem)
