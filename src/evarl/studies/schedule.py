@@ -1,6 +1,7 @@
 """Scheduler of jobs: needed jobs first, finished jobs skipped, failed jobs without effect on the others."""
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from evarl.studies.jobs import Job, Store, with_needs
@@ -24,23 +25,19 @@ class Workers(Protocol):
         """Make running workers save and stop, and wait for them; always called at the end."""
 
 
-class Watcher(Protocol):
-    """A display of the progress."""
-
-    def show(self, finished: int, failed: int, running: list[Job]) -> None:
-        """Called several times a second."""
-
-
-def run_jobs(jobs: list[Job], store: Store, workers: Workers, watcher: Watcher) -> dict[str, str]:
+def run_jobs(
+    jobs: list[Job], store: Store, workers: Workers, watch: Callable[[int, int, list[Job]], None]
+) -> dict[str, str]:
     """Run all unfinished jobs; returns the failed ones, by name, with a line that says why.
 
+    `watch` is called several times a second with the numbers of finished and failed jobs and the running ones.
     Of the jobs whose needs are finished, long ones are started first, so that none is left for the end.
     """
     everything = with_needs(jobs, store)
-    failures: dict[str, str] = {}
     finished = {job.name for job in everything if store.finished(job)}
     waiting = [job for job in everything if job.name not in finished]
     waiting.sort(key=lambda job: -_weight_behind(job, everything))
+    failures: dict[str, str] = {}
     running: dict[str, Job] = {}
     try:
         while waiting or running:
@@ -59,7 +56,7 @@ def run_jobs(jobs: list[Job], store: Store, workers: Workers, watcher: Watcher) 
                 waiting.remove(job)
                 running[job.name] = job
                 workers.start(job)
-            watcher.show(len(finished), len(failures), list(running.values()))
+            watch(len(finished), len(failures), list(running.values()))
             if waiting or running:
                 time.sleep(LOOK_SECONDS)
     finally:

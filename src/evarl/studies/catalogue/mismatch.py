@@ -10,7 +10,7 @@ from evarl.studies import common
 from evarl.studies.catalogue.ope_on_eva import AS_IN_PAPER, SOUND
 from evarl.studies.common import KINDS, with_mode
 from evarl.studies.conditions import ConditionResults, mean_and_error
-from evarl.studies.jobs import Job, Store
+from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, ClaimCheck, MeanAndError, ReportTable, StudyResults
 from evarl.studies.scales import METHODS, StudyScale
 from evarl.studies.verdicts import bootstrap_bounds, check_larger
@@ -33,11 +33,7 @@ NUMBERS = {
 """The paper's mean absolute errors; its FQE is compared with the convention that has errors of that size."""
 RETURNS = {"passive": (-4.61, 0.21), "colearned": (-4.78, 0.33)}
 PREDICTORS = (*ORDER, *(LABELS[method] for method in METHODS))
-
-
-def jobs(scale: StudyScale) -> list[Job]:
-    """Training jobs of ordinary training with a passive evaluator, and of EvA-RL."""
-    return common.all_jobs(scale.navigation)
+jobs = common.training_jobs("navigation")
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
