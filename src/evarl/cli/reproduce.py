@@ -109,8 +109,7 @@ def _scale(command: Reproduce, chosen: list[Study]) -> StudyScale:
 
 def _run_jobs(command: Reproduce, jobs: list[Job], store: Store) -> dict[str, str]:
     """Run the jobs that are not finished; returns the failed ones with a line that says why."""
-    from evarl.studies.schedule import run_jobs
-    from evarl.studies.watch import Display
+    from evarl.studies.schedule import Display, run_jobs
 
     display = Display(jobs, store)
     with orderly(), display:

@@ -175,8 +175,3 @@ def curves_figure(worlds: ResultsByWorld) -> ReportFigure | None:
         "contains the noise of single returns."
     )
     return figures.curves("learning-curves", caption, panels) if worlds else None
-
-
-def present(*drawn: ReportFigure | None) -> tuple[ReportFigure, ...]:
-    """The figures that are not None."""
-    return tuple(figure for figure in drawn if figure is not None)

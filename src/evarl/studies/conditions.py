@@ -21,8 +21,8 @@ Mode = Literal["passive", "colearned", "frozen"]
 Values = dict[int, float]
 """By seed; empty where nothing was measured."""
 
-PRETRAINING_SEED = 500_000
-"""The frozen evaluator comes from a run of its own: it was fitted to none of the policies it is tested on."""
+PRETRAINED = (500_000, 1)
+"""First seed and number of seeds of the runs that a frozen evaluator is fitted to: none of the policies it is tested on."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,9 @@ def conditions(family: Family, world: str) -> list[Condition]:
 
 
 def condition(
-    family: Family,
-    mode: Mode,
-    changes: dict[str, Any],
-    label: str,
-    slug: str,
-    pretrained: tuple[int, int] = (PRETRAINING_SEED, 1),
+    family: Family, mode: Mode, changes: dict[str, Any], label: str, slug: str, pretrained: tuple[int, int] = PRETRAINED
 ) -> Condition:
-    """A condition with the jobs that train and evaluate its seeds, in groups.
-
-    `slug` begins the names of the jobs; `pretrained` are the first seed and the number of seeds of the runs that a frozen
-    evaluator is fitted to.
-    """
+    """A condition with the jobs that train and evaluate its seeds, in groups; `slug` begins the names of the jobs."""
     world, frozen = changes["world"], mode == "frozen"
     needs = {"assessment": assessment(family, world)}
     if frozen:

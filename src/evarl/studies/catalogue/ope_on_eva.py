@@ -33,7 +33,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     return StudyResults(
         checks=tuple(checks),
         tables=common.errors_tables(worlds),
-        figures=common.present(
+        figures=(
             *(common.errors_figure({world: rows[:1] for world, rows in aware.items() if rows}, kind) for kind in KINDS),
             common.predictions_figure(worlds),
             common.scenario_figure(store, scale.minatar),

@@ -36,7 +36,7 @@ def compared(store: Store, family: Family) -> StudyResults:
     return StudyResults(
         checks=tuple(check for rows in worlds.values() for check in _checks(rows, beta, "tis" in family.methods)),
         tables=common.errors_tables(worlds),
-        figures=common.present(
+        figures=(
             common.trade_figure(worlds),
             *(common.errors_figure(shown, kind) for kind in KINDS),
             common.curves_figure(worlds),

@@ -31,7 +31,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     return StudyResults(
         checks=tuple(check for rows in worlds.values() for check in _checks(rows, betas)),
         tables=(_normalised(worlds), *common.errors_tables(worlds)),
-        figures=common.present(
+        figures=(
             common.trade_figure(worlds),
             common.curves_figure(worlds),
             common.predictions_figure(worlds),
