@@ -12,9 +12,8 @@ import pytest
 from evarl.errors import FileError, InputError
 from evarl.studies import schedule
 from evarl.studies.jobs import Job, JobTakenError, Store, with_needs
-from evarl.studies.local import LocalWorkers
+from evarl.studies.local import LocalWorkers, work
 from evarl.studies.schedule import run_jobs
-from evarl.studies.worker import work
 
 TINY = {"environments": 2, "steps": 16, "seeds": 2, "agent.hidden_sizes": [8]}
 
@@ -43,7 +42,7 @@ def look_often(monkeypatch):
 class Nobody:
     """Does not watch."""
 
-    def show(self, finished, failed, running):
+    def __call__(self, finished, failed, running):
         pass
 
 
@@ -53,7 +52,7 @@ class Interrupt:
     def __init__(self, store, job):
         self.store, self.job = store, job
 
-    def show(self, finished, failed, running):
+    def __call__(self, finished, failed, running):
         if "update" in self.store.progress(self.job)[1]:
             raise KeyboardInterrupt
 
@@ -64,7 +63,7 @@ class Kill:
     def __init__(self, store, job):
         self.store, self.job, self.done = store, job, None
 
-    def show(self, finished, failed, running):
+    def __call__(self, finished, failed, running):
         done, text = self.store.progress(self.job)
         if self.done is None and "update" in text:
             os.kill(int((self.store.work(self.job) / "sittings").read_text()), signal.SIGKILL)

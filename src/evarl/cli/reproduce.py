@@ -15,10 +15,10 @@ from evarl.errors import FaultError, InputError, plain_text, unknown_name
 from evarl.ranges import whole
 from evarl.stopping import Stopped, orderly
 from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, STUDIES, Study, study
+from evarl.studies.jobs import Job, Store, with_needs
 from evarl.studies.scales import COMPILE_QUICKLY, SCALES, ScaleName, StudyScale, with_seeds
 
 if TYPE_CHECKING:
-    from evarl.studies.jobs import Job, Store
     from evarl.studies.schedule import Workers
     from evarl.studies.write import IndexEntry
 
@@ -72,7 +72,6 @@ def run(arguments: list[str]) -> None:
         os.environ["XLA_FLAGS"] = f"{COMPILE_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".rstrip()
 
     from evarl.sizes import check_workers
-    from evarl.studies.jobs import Store, with_needs
 
     chosen = [study(name) for name in (PAPER_STUDIES if command.study == ALL else (command.study,))]
     scale = _scale(command, chosen)
@@ -108,21 +107,20 @@ def _scale(command: Reproduce, chosen: list[Study]) -> StudyScale:
     return with_seeds(scale, command.seeds)
 
 
-def _run_jobs(command: Reproduce, jobs: "list[Job]", store: "Store") -> dict[str, str]:
+def _run_jobs(command: Reproduce, jobs: list[Job], store: Store) -> dict[str, str]:
     """Run the jobs that are not finished; returns the failed ones with a line that says why."""
-    from evarl.studies.schedule import run_jobs
-    from evarl.studies.watch import Display
+    from evarl.studies.schedule import Display, run_jobs
 
     display = Display(jobs, store)
     with orderly(), display:
         try:
-            return run_jobs(jobs, store, _workers(command, store), display)
+            return run_jobs(jobs, store, _workers(command, store), display.show)
         except KeyboardInterrupt as stopped:
             number = stopped.number if isinstance(stopped, Stopped) else signal.SIGINT
             raise Stopped("stopped; finished jobs are kept, go on with the same command", number) from stopped
 
 
-def _workers(command: Reproduce, store: "Store") -> "Workers":
+def _workers(command: Reproduce, store: Store) -> "Workers":
     if command.engine == "ray":
         from evarl.studies.ray_workers import RayWorkers
 
@@ -132,7 +130,7 @@ def _workers(command: Reproduce, store: "Store") -> "Workers":
     return LocalWorkers(store, command.workers or default_workers())
 
 
-def _write(command: Reproduce, one: Study, scale: StudyScale, store: "Store", failures: dict[str, str]) -> "IndexEntry":
+def _write(command: Reproduce, one: Study, scale: StudyScale, store: Store, failures: dict[str, str]) -> "IndexEntry":
     """Write the report of a study and print its verdicts."""
     from evarl.studies.assemble import study_report
     from evarl.studies.write import IndexEntry, sorted_checks, verdicts, write_report
@@ -150,7 +148,7 @@ def _write(command: Reproduce, one: Study, scale: StudyScale, store: "Store", fa
     return IndexEntry(one.name, one.title, verdicts(report), f"{one.name}/report.html")
 
 
-def _finish(command: Reproduce, entries: "list[IndexEntry]", store: "Store", failures: dict[str, str]) -> None:
+def _finish(command: Reproduce, entries: "list[IndexEntry]", store: Store, failures: dict[str, str]) -> None:
     """Write the list of reports, and say which jobs failed."""
     from evarl.studies.write import write_index
 

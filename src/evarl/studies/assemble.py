@@ -29,7 +29,10 @@ def study_report(study: Study, scale: StudyScale, store: Store, failures: dict[s
         paper=study.paper,
         method=study.method,
         about=_provenance(study, scale, finished),
-        **vars(results) | {"notes": (*smoke, *results.notes, *told, *missing)},
+        checks=results.checks,
+        tables=results.tables,
+        figures=tuple(figure for figure in results.figures if figure is not None),
+        notes=(*smoke, *results.notes, *told, *missing),
     )
 
 

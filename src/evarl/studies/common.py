@@ -1,6 +1,6 @@
 """Parts that several studies share: tables of errors with every control, figures and checks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from evarl.studies.conditions import (
 )
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import Cell, ClaimCheck, ReportFigure, ReportTable
-from evarl.studies.scales import Family
+from evarl.studies.scales import Family, StudyScale
 from evarl.studies.verdicts import check_all_larger, check_larger
 
 KINDS = ("start", "visited")
@@ -28,9 +28,15 @@ KINDS = ("start", "visited")
 ResultsByWorld = dict[str, list[ConditionResults]]
 
 
-def all_jobs(family: Family) -> list[Job]:
-    """Training jobs of all conditions in all worlds of a family."""
-    return [job for world in family.worlds for condition in conditions(family, world) for job in condition.jobs]
+def training_jobs(*families: str, frozen: bool = True) -> Callable[[StudyScale], list[Job]]:
+    """A study's `jobs`: training in all worlds of some families of a scale, with frozen evaluators or without."""
+
+    def jobs(scale: StudyScale) -> list[Job]:
+        worlds = [(family, world) for family in (getattr(scale, name) for name in families) for world in family.worlds]
+        found = [one for family, world in worlds for one in conditions(family, world)]
+        return [job for one in found if frozen or one.mode != "frozen" for job in one.jobs]
+
+    return jobs
 
 
 def results_by_world(store: Store, family: Family, frozen: bool = False) -> ResultsByWorld:
@@ -169,8 +175,3 @@ def curves_figure(worlds: ResultsByWorld) -> ReportFigure | None:
         "contains the noise of single returns."
     )
     return figures.curves("learning-curves", caption, panels) if worlds else None
-
-
-def present(*drawn: ReportFigure | None) -> tuple[ReportFigure, ...]:
-    """The figures that are not None."""
-    return tuple(figure for figure in drawn if figure is not None)

@@ -20,8 +20,8 @@ Mode = Literal["passive", "colearned", "frozen"]
 Values = dict[int, float]
 """By seed; empty where nothing was measured."""
 
-PRETRAINING_SEED = 500_000
-"""The frozen evaluator comes from a run of its own: it was fitted to none of the policies it is tested on."""
+PRETRAINED = (500_000, 1)
+"""First seed and number of seeds of the runs that a frozen evaluator is fitted to: none of the policies it is tested on."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,25 @@ class Condition:
 
 def conditions(family: Family, world: str) -> list[Condition]:
     """All conditions of a world, the passive evaluator first."""
-    found = [_condition(family, world, "passive", 0.0, "ordinary, passive evaluator")]
-    found += [_condition(family, world, "colearned", beta, f"EvA-RL, β = {beta:g}") for beta in family.betas]
-    for beta in (0.0, *family.betas) if family.frozen else ():
-        found.append(_condition(family, world, "frozen", beta, f"frozen evaluator, β = {beta:g}"))
-    return found
+    kinds: list[tuple[Mode, float, str]] = [("passive", 0.0, "ordinary, passive evaluator")]
+    kinds += [("colearned", beta, f"EvA-RL, β = {beta:g}") for beta in family.betas]
+    if family.frozen:
+        kinds += [("frozen", beta, f"frozen evaluator, β = {beta:g}") for beta in (0.0, *family.betas)]
+    changes, slug = _changes(family, world), _slug(world)
+    return [
+        condition(family, mode, changes | {"beta": beta}, label, f"{slug}-{mode}-{beta:g}")
+        for mode, beta, label in kinds
+    ]
 
 
-def _condition(family: Family, world: str, mode: Mode, beta: float, label: str) -> Condition:
+def condition(
+    family: Family, mode: Mode, changes: dict[str, Any], label: str, slug: str, pretrained: tuple[int, int] = PRETRAINED
+) -> Condition:
+    """A condition with the jobs that train and evaluate its seeds, in groups; `slug` begins the names of the jobs."""
+    world, frozen = changes["world"], mode == "frozen"
     needs = {"assessment": assessment(family, world)}
-    if mode == "frozen":
-        needs["frozen"] = frozen_evaluator(family, world, PRETRAINING_SEED, 1)
-    jobs = training_jobs(family, f"{_slug(world)}-{mode}-{beta:g}", _changes(family, world) | {"beta": beta}, needs)
-    return Condition(world, mode, beta, jobs, label)
-
-
-def training_jobs(family: Family, label: str, changes: dict[str, Any], needs: dict[str, Job]) -> tuple[Job, ...]:
-    """Jobs that train and evaluate the seeds of a condition, in groups; with a frozen evaluator if they need one."""
-    frozen = "frozen" in needs
+    if frozen:
+        needs["frozen"] = frozen_evaluator(family, world, *pretrained)
     jobs = []
     for first in range(0, family.seeds, family.group):
         count = min(family.group, family.seeds - first)
@@ -69,8 +70,8 @@ def training_jobs(family: Family, label: str, changes: dict[str, Any], needs: di
             "methods": [] if frozen else list(family.methods),
             "fqe_steps": family.fqe_steps,
         }
-        jobs.append(Job(f"{label}-seeds-{first}-{first + count - 1}", "train", settings, needs, family.weight * count))
-    return tuple(jobs)
+        jobs.append(Job(f"{slug}-seeds-{first}-{first + count - 1}", "train", settings, needs, family.weight * count))
+    return Condition(world, mode, changes["beta"], tuple(jobs), label)
 
 
 def assessment(family: Family, world: str) -> Job:

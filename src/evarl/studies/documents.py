@@ -51,7 +51,10 @@ def verdict_table(folder: Path) -> ReportTable:
     for name in PAPER_STUDIES:
         file = folder / name / "checks.json"
         if os.path.lexists(file):
-            verdicts = _verdicts(file)
+            try:
+                verdicts = [str(check["verdict"]) for check in read_json(file)["checks"]]
+            except (KeyError, TypeError) as error:
+                raise FileError(f"{file}: is not a list of checks; write it again with `evarl reproduce`") from error
             counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")]
             rows.append((name, SCALES.get(name, "laptop"), *counts))
     return ReportTable("verdicts", "", ("result", "scale", "hold", "do not hold", "undecided"), tuple(rows))
@@ -60,13 +63,6 @@ def verdict_table(folder: Path) -> ReportTable:
 def blocks(folder: Path) -> dict[str, str]:
     """Contents of the marked places of the README, by name."""
     return {"results": _rows(main_table(Store(folder))), "verdicts": _rows(verdict_table(folder))}
-
-
-def _verdicts(file: Path) -> list[str]:
-    try:
-        return [str(check["verdict"]) for check in read_json(file)["checks"]]
-    except (KeyError, TypeError) as error:
-        raise FileError(f"{file}: is not a list of checks; write it again with `evarl reproduce`") from error
 
 
 def _rows(table: ReportTable) -> str:

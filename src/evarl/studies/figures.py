@@ -1,7 +1,7 @@
 """Figures of study reports, as PNG and SVG."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -9,6 +9,9 @@ from scipy import stats
 from evarl.report.drawing import COLOURS, rendered
 from evarl.studies.reports import MeanAndError, ReportFigure
 
+T = TypeVar("T")
+Panels = Mapping[str, Mapping[str, T]]
+"""By title of the panel and name of the condition, predictor or bar."""
 MARKERS = "oDs^vP<>X"
 LINE: dict[str, Any] = {"linewidth": 1.2, "markersize": 6, "elinewidth": 0.8}
 
@@ -23,7 +26,7 @@ def make_figure(name: str, caption: str, size: tuple[float, float], draw: Callab
     return ReportFigure(name, caption, *rendered(name, size, draw))
 
 
-def curves(name: str, caption: str, rows: Mapping[str, Mapping[str, Mapping[str, Band]]]) -> ReportFigure:
+def curves(name: str, caption: str, rows: Mapping[str, Panels[Band]]) -> ReportFigure:
     """Mean curves with 95 % intervals over seeds: a row of panels for each quantity, a column for each world.
 
     `rows` is by quantity, world and condition.
@@ -52,11 +55,7 @@ def curves(name: str, caption: str, rows: Mapping[str, Mapping[str, Mapping[str,
 
 
 def against(
-    name: str,
-    caption: str,
-    panels: Mapping[str, Mapping[str, Sequence[Point]]],
-    labels: tuple[str, str],
-    log: bool = False,
+    name: str, caption: str, panels: Panels[Sequence[Point]], labels: tuple[str, str], log: bool = False
 ) -> ReportFigure:
     """One quantity against another, with standard errors: a panel for each world, a line for each kind of condition.
 
@@ -83,12 +82,7 @@ def against(
 
 
 def bars(
-    name: str,
-    caption: str,
-    panels: Mapping[str, Mapping[str, MeanAndError]],
-    label: str,
-    coloured: Sequence[str],
-    log: bool = True,
+    name: str, caption: str, panels: Panels[MeanAndError], label: str, coloured: Sequence[str], log: bool = True
 ) -> ReportFigure:
     """Horizontal bars, a panel for each group; those named in `coloured` are coloured, the others grey."""
     names = list(_styles(panels.values()))
@@ -109,7 +103,7 @@ def bars(
     return make_figure(name, caption, (3.4 * len(panels) + 2.0, 0.3 * len(names) + 1.4), draw)
 
 
-def true_against_predicted(name: str, caption: str, panels: Mapping[str, Mapping[str, np.ndarray]]) -> ReportFigure:
+def true_against_predicted(name: str, caption: str, panels: Panels[np.ndarray]) -> ReportFigure:
     """Predicted and true values of single states, [2, states]: a panel for each world, a colour for each predictor."""
     styles = _styles(panels.values())
 
@@ -154,9 +148,8 @@ def boards(name: str, caption: str, games: Mapping[str, tuple[np.ndarray, Sequen
                 panel.add_patch(Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor="#888888"))
                 panel.set_title(f"{game} {number + 1}", fontsize=8)
             present = [c for c in range(states.shape[-1]) if states[..., c].any()]
-            handles = [
-                Patch(color=palette[c], label=channels[c] if c < len(channels) else f"channel {c}") for c in present
-            ]
+            labels = {c: channels[c] if c < len(channels) else f"channel {c}" for c in present}
+            handles = [Patch(color=palette[c], label=label) for c, label in labels.items()]
             row[-1].legend(handles=handles, loc="center left", bbox_to_anchor=(1.05, 0.5), frameon=False, fontsize=8)
 
     return make_figure(name, caption, (1.8 * most + 1.8, 2.0 * len(games)), draw)

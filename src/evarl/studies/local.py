@@ -1,15 +1,24 @@
-"""Workers on this machine: one process per job."""
+"""Workers on this machine: one process per job, which runs `python -m evarl.studies.local FOLDER < JOB.json`."""
 
 import contextlib
+import ctypes
 import json
+import math
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+import traceback
+from pathlib import Path
+from typing import Any
 
+from evarl.errors import EvarlError
+from evarl.runs.provenance import commit, machine, versions
+from evarl.stopping import Stopped
 from evarl.storage.files import check_appendable, read_end
-from evarl.studies.jobs import Job, Store
+from evarl.studies.jobs import Job, JobTakenError, Store
 
 END = 2**16
 """Bytes at the end of a worker's output that are searched for the reason of its failure."""
@@ -17,6 +26,10 @@ MOST = 4
 """Maximum number of workers by default: a compiled program uses several cores by itself."""
 STOP_SECONDS = 120.0
 """Time that workers have to save when they are stopped."""
+WAIT_SECONDS = 1.0
+FAILED, STOPPED = 2, 130
+PR_SET_PDEATHSIG = 1
+"""From <linux/prctl.h>: the signal that a process gets when the one that started it ends, however it ends."""
 
 
 def default_workers() -> int:
@@ -41,12 +54,9 @@ class LocalWorkers:
         folder.mkdir(parents=True, exist_ok=True)
         check_appendable(folder / "output.txt")
         with (folder / "output.txt").open("ab") as output:
+            command = [sys.executable, "-m", "evarl.studies.local", str(self._store.folder)]
             process = subprocess.Popen(
-                [sys.executable, "-m", "evarl.studies.worker", str(self._store.folder)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
+                command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
             )
         with contextlib.suppress(BrokenPipeError):  # it ended at once: `ended` reports why
             assert process.stdin is not None
@@ -82,3 +92,65 @@ class LocalWorkers:
             return f"the worker was killed by {signal.Signals(-code).name}; see {path}"
         lines = [line for line in read_end(path, END).decode(errors="replace").splitlines() if line.strip()]
         return f"{lines[-1] if lines else f'exit code {code}'} (see {path})"
+
+
+def work(folder: str, data: dict[str, Any], patience: float = 0.0) -> None:
+    """Run a job to its end or to an interruption, after which another call resumes it. Finished jobs are skipped.
+
+    While another process, such as a worker whose parent was killed, is working on the job, wait up to `patience` seconds.
+    """
+    # Runs store the paths of the files they use and resume only with the same paths, so the folder must be resolved.
+    store, job = Store(Path(folder).resolve()), Job.from_dict(data)
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return _work(job, store)
+        except JobTakenError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(WAIT_SECONDS)
+
+
+def _work(job: Job, store: Store) -> None:
+    with store.locked(job) as sittings:
+        if store.finished(job):  # by a worker that was believed dead
+            return
+        from evarl.studies.tasks import TASKS  # imports JAX
+
+        began = time.monotonic()
+        result = TASKS[job.task](job, store)
+        record = {
+            "task": job.task,
+            "settings": job.settings,
+            "needs": {part: needed.name for part, needed in job.needs.items()},
+            "result": result,
+            "seconds": round(time.monotonic() - began, 1),
+            "sittings": sittings,
+            "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+            "machine": machine(),
+            "versions": versions(),
+            "commit": commit(),
+        }
+        store.keep(job, record)
+
+
+def main() -> None:
+    """Exit with 0 when the job is finished, 130 or 143 when stopped, and 2, with a line on standard error, if it failed."""
+    with contextlib.suppress(OSError, AttributeError):  # not on other systems than Linux
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    try:
+        work(sys.argv[1], json.load(sys.stdin), math.inf)
+    except KeyboardInterrupt as stopped:
+        sys.exit(stopped.exit_code if isinstance(stopped, Stopped) else STOPPED)
+    except EvarlError as error:
+        print(error, file=sys.stderr)
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    else:
+        return
+    sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    main()

@@ -12,8 +12,7 @@ from typing import Any
 from evarl.errors import EvarlError, FileError, InputError
 from evarl.storage.files import check_appendable
 from evarl.studies.jobs import Job, Store
-from evarl.studies.local import default_workers
-from evarl.studies.worker import work
+from evarl.studies.local import default_workers, work
 
 DEATHS = 5
 """Number of times that the worker of a job may die before the job counts as failed."""

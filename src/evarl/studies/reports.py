@@ -68,7 +68,8 @@ class StudyResults:
 
     checks: tuple[ClaimCheck, ...] = ()
     tables: tuple[ReportTable, ...] = ()
-    figures: tuple[ReportFigure, ...] = ()
+    figures: tuple[ReportFigure | None, ...] = ()
+    """None for those that there is nothing to draw of; a report leaves them out."""
     notes: tuple[str, ...] = ()
     """What a reader must know: differences from the paper, missing data, failed jobs."""
 
@@ -80,6 +81,7 @@ class StudyReport(StudyResults):
     name: str
     """As on the command line."""
     title: str
+    figures: tuple[ReportFigure, ...] = ()
     paper: str = ""
     """What the paper claims; empty for studies that are not in the paper."""
     method: str = ""

@@ -7,14 +7,11 @@ A module has a title (`TITLE`), what the paper claims (`PAPER`) or, for a study 
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from evarl.errors import unknown_name
-
-if TYPE_CHECKING:
-    from evarl.studies.jobs import Job, Store
-    from evarl.studies.reports import StudyResults
-    from evarl.studies.scales import StudyScale
+from evarl.studies.jobs import Job, Store
+from evarl.studies.reports import StudyResults
+from evarl.studies.scales import StudyScale
 
 PAPER_STUDIES = {
     "tradeoff": "a frozen evaluator and a co-learned one, β ∈ {0, 0.01, 0.1}, in three MinAtar games",
@@ -47,8 +44,8 @@ class Study:
     """What the paper claims; empty for a study that is not in the paper."""
     method: str
     """What is run and measured, where the paper does not say it."""
-    jobs: "Callable[[StudyScale], list[Job]]"
-    results: "Callable[[StudyScale, Store], StudyResults]"
+    jobs: Callable[[StudyScale], list[Job]]
+    results: Callable[[StudyScale, Store], StudyResults]
 
 
 def study(name: str) -> Study:

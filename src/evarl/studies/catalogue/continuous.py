@@ -2,9 +2,9 @@
 
 from evarl.evaluation.predictors import EVALUATOR
 from evarl.studies.catalogue.pipelines import compared
-from evarl.studies.common import KINDS, all_jobs, results_by_world, with_mode
+from evarl.studies.common import KINDS, results_by_world, training_jobs, with_mode
 from evarl.studies.conditions import mean_and_error, ratio
-from evarl.studies.jobs import Job, Store
+from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, MeanAndError, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
 
@@ -21,11 +21,7 @@ NUMBERS = {
 """The paper's mean absolute errors and their standard errors."""
 RATIOS = {"HalfCheetah": (1.052, 0.005), "Reacher": (1.000, 0.001), "Ant": (0.999, 0.004)}
 """The paper's returns of EvA-RL over those of ordinary training."""
-
-
-def jobs(scale: StudyScale) -> list[Job]:
-    """Training jobs of all conditions of the robots."""
-    return all_jobs(scale.brax)
+jobs = training_jobs("brax")
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from evarl.studies import common
 from evarl.studies.conditions import ConditionResults, Values, mean_and_error
-from evarl.studies.jobs import Job, Store
+from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, ClaimCheck, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
 from evarl.studies.verdicts import check_larger
@@ -17,11 +17,7 @@ PAPER = (
 )
 LAST = 0.2
 """Final share of training over which curves are averaged for the table and the checks."""
-
-
-def jobs(scale: StudyScale) -> list[Job]:
-    """Training jobs of all conditions of the games and the robots."""
-    return common.all_jobs(scale.minatar) + common.all_jobs(scale.brax)
+jobs = common.training_jobs("minatar", "brax")
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:

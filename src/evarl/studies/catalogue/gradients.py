@@ -1,6 +1,7 @@
 """`gradients`: gradient × β on navigation, with passive, co-learned and frozen evaluators."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 from evarl.evaluation.predictors import CRITIC, EVALUATOR, WITHOUT, ZEROED
@@ -9,20 +10,10 @@ from evarl.learning.presets import preset
 from evarl.stats import t_interval
 from evarl.studies import figures
 from evarl.studies.common import KINDS
-from evarl.studies.conditions import (
-    Condition,
-    ConditionResults,
-    Mode,
-    Values,
-    assessment,
-    condition_results,
-    frozen_evaluator,
-    mean_and_error,
-    training_jobs,
-)
+from evarl.studies.conditions import Condition, ConditionResults, Mode, condition, condition_results, mean_and_error
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import Cell, ClaimCheck, MeanAndError, ReportFigure, ReportTable, StudyResults
-from evarl.studies.scales import Family, StudyScale
+from evarl.studies.scales import StudyScale
 from evarl.studies.tables import interval
 from evarl.studies.verdicts import check_larger, paired_differences
 
@@ -35,7 +26,6 @@ METHOD = (
     "to the policies of four other seeds; there the critic's value ends at the time limit as the evaluator's does, except "
     "in “bootstrapped”."
 )
-WORLD = "navigation"
 FEW = 8
 """Deployment returns of each policy that the evaluator is fitted to in the conditions *few*, out of 1 600."""
 FROZEN_SEEDS = (1000, 4)
@@ -82,6 +72,7 @@ def _settings(betas: tuple[float, ...], updates: int, warmup: int) -> dict[str, 
     """By name of the condition: the kind of evaluator, and the settings that differ from the preset."""
     few, bounded = {"evaluator.transitions": FEW}, {"agent.truncation": "as-termination"}
     ramp = {"ramp": max(1, updates - warmup), "beta": 0.5}
+    paired = ramp | {"gradient": "paired", "queries": "start"}
     named: dict[str, tuple[Mode, dict[str, Any]]] = {
         PASSIVE: ("passive", {"beta": 0.0}),
         "critic β=0.05": ("colearned", {"gradient": "critic", "queries": "visited", "beta": 0.05}),
@@ -89,11 +80,8 @@ def _settings(betas: tuple[float, ...], updates: int, warmup: int) -> dict[str, 
         "few critic β=0.05": ("colearned", few | {"gradient": "critic", "beta": 0.05}),
         "few printed β=0.01": ("colearned", few | {"gradient": "printed", "beta": 0.01}),
     }
-    for gradient, queries in QUERIES.items():
-        for beta in betas:
-            changes = {"gradient": gradient, "queries": queries, "beta": beta}
-            named[f"{gradient} β={beta}"] = ("colearned", changes)
-    paired = ramp | {"gradient": "paired", "queries": "start"}
+    for (gradient, queries), beta in itertools.product(QUERIES.items(), betas):
+        named[f"{gradient} β={beta}"] = ("colearned", {"gradient": gradient, "queries": queries, "beta": beta})
     named |= {
         "ramped critic β=0.5": ("colearned", ramp | {"gradient": "critic"}),
         "ramped paired β=0.5": ("colearned", paired),
@@ -112,19 +100,14 @@ def _settings(betas: tuple[float, ...], updates: int, warmup: int) -> dict[str, 
 def _conditions(scale: StudyScale) -> list[Condition]:
     family = scale.gradients
     config = with_settings(preset(family.preset), family.changes)
-    settings = _settings(family.betas, config.updates, config.evaluator.warmup)
-    names = [name for name in settings if scale.name != "smoke" or name in SMOKE]
-    return [_condition(family, name, *settings[name]) for name in names]
-
-
-def _condition(family: Family, name: str, mode: Mode, changes: dict[str, Any]) -> Condition:
-    needs = {"assessment": assessment(family, WORLD)}
-    if mode == "frozen":
-        needs["frozen"] = frozen_evaluator(family, WORLD, *FROZEN_SEEDS)
-    label = f"gradients-{name.replace(' ', '-').replace('β=', 'beta-')}"
-    several = dataclasses.replace(family, seeds=family.seeds * (3 if name in MAIN else 1))
-    jobs = training_jobs(several, label, family.changes | {"world": WORLD} | changes, needs)
-    return Condition(WORLD, mode, changes["beta"], jobs, name)
+    found = []
+    for name, (mode, changes) in _settings(family.betas, config.updates, config.evaluator.warmup).items():
+        if scale.name != "smoke" or name in SMOKE:
+            several = dataclasses.replace(family, seeds=family.seeds * (3 if name in MAIN else 1))
+            slug = f"gradients-{name.replace(' ', '-').replace('β=', 'beta-')}"
+            changes = family.changes | {"world": "navigation"} | changes
+            found.append(condition(several, mode, changes, name, slug, FROZEN_SEEDS))
+    return found
 
 
 def _baseline(name: str) -> str:
@@ -179,16 +162,17 @@ def _differences(found: dict[str, ConditionResults]) -> ReportTable:
         if other is None or other is one:
             continue
         row: list[Cell] = [name, _baseline(name), len(one.rows.keys() & other.rows.keys())]
-        for mine, theirs in zip(_compared(one), _compared(other), strict=True):
-            differences = paired_differences(mine, theirs)
-            if differences is None:
-                row.append(None)
-                continue
-            student = t_interval(differences)
-            if student.low * student.high > 0:
-                clear.add((len(rows), len(row)))
-            effect, bounds = interval(student.estimate, (student.low, student.high))
-            row.append(f"{effect} ({' to '.join(bounds or ())})")
+        compared = [(one.returns(discounted=False), other.returns(discounted=False))]
+        compared += [(one.mae(kind), other.mae(kind)) for kind in KINDS]
+        for mine, theirs in compared:
+            cell = None
+            if (differences := paired_differences(mine, theirs)) is not None:
+                student = t_interval(differences)
+                effect, bounds = interval(student.estimate, (student.low, student.high))
+                cell = f"{effect} ({' to '.join(bounds or ())})"
+                if student.low * student.high > 0:
+                    clear.add((len(rows), len(row)))
+            row.append(cell)
         rows.append(tuple(row))
     return ReportTable(
         "differences",
@@ -200,24 +184,19 @@ def _differences(found: dict[str, ConditionResults]) -> ReportTable:
     )
 
 
-def _compared(one: ConditionResults) -> list[Values]:
-    return [one.returns(discounted=False), *map(one.mae, KINDS)]
-
-
 def _figure(found: dict[str, ConditionResults]) -> ReportFigure:
     from evarl.truth.exact import best_return  # imports JAX
     from evarl.worlds.navigation import Navigation
 
     best = best_return(Navigation())
-    panels: dict[str, dict[str, list[figures.Point]]] = {}
-    for kind in KINDS:
-        lines = panels.setdefault(f"{kind} states", {})
-        for line in LINES:
-            for name, one in found.items():
-                error, value = mean_and_error(one.mae(kind)), mean_and_error(one.returns(discounted=False))
-                if name.rsplit(" β=", 1)[0] == line and error is not None and value is not None:
-                    below = MeanAndError(best - value.mean, value.standard_error)
-                    lines.setdefault(line, []).append((error, below, name.rsplit("β=", 1)[1]))
+    panels: dict[str, dict[str, list[figures.Point]]] = {f"{kind} states": {} for kind in KINDS}
+    for kind, line in itertools.product(KINDS, LINES):
+        for name, one in found.items():
+            kept, _, beta = name.rpartition(" β=")
+            error, value = mean_and_error(one.mae(kind)), mean_and_error(one.returns(discounted=False))
+            if kept == line and error is not None and value is not None:
+                point = (error, MeanAndError(best - value.mean, value.standard_error), beta)
+                panels[f"{kind} states"].setdefault(line, []).append(point)
     caption = (
         f"How far the return is below the best possible ({best:.3f}) against the evaluator's mean absolute error, both on "
         "logarithmic axes; β at the points, bars are standard errors over seeds."

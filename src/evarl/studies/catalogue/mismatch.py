@@ -10,7 +10,7 @@ from evarl.studies import common
 from evarl.studies.catalogue.ope_on_eva import AS_IN_PAPER, SOUND
 from evarl.studies.common import KINDS, with_mode
 from evarl.studies.conditions import ConditionResults, mean_and_error
-from evarl.studies.jobs import Job, Store
+from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, ClaimCheck, MeanAndError, ReportTable, StudyResults
 from evarl.studies.scales import METHODS, StudyScale
 from evarl.studies.verdicts import bootstrap_bounds, check_larger
@@ -22,22 +22,13 @@ PAPER = (
     "training (−4.61 ± 0.21). (30 seeds, 1 000 updates.)"
 )
 NUMBERS = {
-    ("passive", "FQE, greedy-huber"): (4.03, 0.29),
-    ("passive", "PDIS"): (2.11, 0.06),
-    ("passive", "DR"): (2.31, 0.02),
-    ("colearned", "FQE, greedy-huber"): (4.13, 0.27),
-    ("colearned", "PDIS"): (1.97, 0.07),
-    ("colearned", "DR"): (2.21, 0.02),
-    ("colearned", EVALUATOR): (1.65, 0.18),
+    "passive": {"FQE, greedy-huber": (4.03, 0.29), "PDIS": (2.11, 0.06), "DR": (2.31, 0.02)},
+    "colearned": {"FQE, greedy-huber": (4.13, 0.27), "PDIS": (1.97, 0.07), "DR": (2.21, 0.02), EVALUATOR: (1.65, 0.18)},
 }
 """The paper's mean absolute errors; its FQE is compared with the convention that has errors of that size."""
 RETURNS = {"passive": (-4.61, 0.21), "colearned": (-4.78, 0.33)}
 PREDICTORS = (*ORDER, *(LABELS[method] for method in METHODS))
-
-
-def jobs(scale: StudyScale) -> list[Job]:
-    """Training jobs of ordinary training with a passive evaluator, and of EvA-RL."""
-    return common.all_jobs(scale.navigation)
+jobs = common.training_jobs("navigation")
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
@@ -48,7 +39,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     return StudyResults(
         checks=tuple(_checks(ordinary, aware)) if rows else (),
         tables=(_beside(ordinary, aware), *common.errors_tables(worlds)),
-        figures=common.present(
+        figures=(
             *(common.errors_figure(worlds, kind) for kind in KINDS),
             common.trade_figure(worlds),
             common.curves_figure(worlds),
@@ -108,7 +99,7 @@ def _beside(ordinary: ConditionResults, aware: ConditionResults) -> ReportTable:
     for one, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
         mode = one.condition.mode
         for predictor in PREDICTORS if one.rows else ():
-            printed = NUMBERS.get((mode, predictor))
+            printed = NUMBERS[mode].get(predictor)
             name = "passive evaluator" if mode == "passive" and predictor == EVALUATOR else predictor
             ours = [mean_and_error(one.mae(kind, predictor)) for kind in KINDS]
             differ = [_less_ours(one, aware, predictor, kind) for kind in KINDS]

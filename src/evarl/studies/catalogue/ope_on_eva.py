@@ -10,7 +10,7 @@ from evarl.ope.configuration import Method
 from evarl.studies import common
 from evarl.studies.common import KINDS, with_mode
 from evarl.studies.conditions import ConditionResults
-from evarl.studies.jobs import Job, Store
+from evarl.studies.jobs import Store
 from evarl.studies.reports import ClaimCheck, StudyResults
 from evarl.studies.scales import StudyScale
 from evarl.studies.verdicts import check_all_larger
@@ -22,11 +22,7 @@ PAPER = (
 )
 AS_IN_PAPER: tuple[Method, ...] = ("fqe-greedy-huber", "tis", "pdis", "dr")
 SOUND: tuple[Method, ...] = ("fqe", "tis", "pdis", "dr", "wpdis", "wdr")
-
-
-def jobs(scale: StudyScale) -> list[Job]:
-    """Training jobs of all conditions except those with a frozen evaluator."""
-    return [job for job in common.all_jobs(scale.minatar) if "frozen" not in job.needs]
+jobs = common.training_jobs("minatar", frozen=False)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
@@ -37,7 +33,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     return StudyResults(
         checks=tuple(checks),
         tables=common.errors_tables(worlds),
-        figures=common.present(
+        figures=(
             *(common.errors_figure({world: rows[:1] for world, rows in aware.items() if rows}, kind) for kind in KINDS),
             common.predictions_figure(worlds),
             common.scenario_figure(store, scale.minatar),

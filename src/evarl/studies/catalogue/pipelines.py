@@ -5,7 +5,7 @@ seed by seed.
 """
 
 from evarl.studies import common
-from evarl.studies.catalogue.ope_on_eva import AS_IN_PAPER, SOUND, jobs
+from evarl.studies.catalogue.ope_on_eva import AS_IN_PAPER, SOUND
 from evarl.studies.catalogue.tradeoff import LOST
 from evarl.studies.common import KINDS, with_mode
 from evarl.studies.conditions import ConditionResults
@@ -20,7 +20,7 @@ PAPER = (
     "TIS, PDIS and DR have on the ordinary policy. (Figure only; 20 seeds, 10M steps.)"
 )
 
-__all__ = ["jobs", "results"]  # the ordinary policies are those with a passive evaluator: the jobs are the same
+jobs = common.training_jobs("minatar", frozen=False)  # the ordinary policies are those with a passive evaluator
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
@@ -36,7 +36,7 @@ def compared(store: Store, family: Family) -> StudyResults:
     return StudyResults(
         checks=tuple(check for rows in worlds.values() for check in _checks(rows, beta, "tis" in family.methods)),
         tables=common.errors_tables(worlds),
-        figures=common.present(
+        figures=(
             common.trade_figure(worlds),
             *(common.errors_figure(shown, kind) for kind in KINDS),
             common.curves_figure(worlds),

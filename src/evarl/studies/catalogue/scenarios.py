@@ -32,4 +32,4 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
                 rows.append((short_name(world), number + 1, what))
     figure = common.scenario_figure(store, scale.minatar)
     table = ReportTable("scenarios", "What is on the boards", ("world", "scenario", "flags"), tuple(rows))
-    return StudyResults(tables=(table,), figures=common.present(figure))
+    return StudyResults(tables=(table,), figures=(figure,))

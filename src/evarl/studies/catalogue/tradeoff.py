@@ -8,7 +8,7 @@ Measured: the true return of the final policies, and the evaluator's mean absolu
 from evarl.studies import common
 from evarl.studies.common import KINDS, with_mode
 from evarl.studies.conditions import ConditionResults, mean_and_error, ratio
-from evarl.studies.jobs import Job, Store
+from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, ClaimCheck, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
 from evarl.studies.verdicts import check_falling, check_larger, lowered_by_share
@@ -21,11 +21,7 @@ PAPER = (
 )
 LOST = 0.1
 """Maximum share of the return that may be lost for *close to the baseline*; the paper gives no number."""
-
-
-def jobs(scale: StudyScale) -> list[Job]:
-    """Training jobs of all conditions of the games."""
-    return common.all_jobs(scale.minatar)
+jobs = common.training_jobs("minatar")
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
@@ -35,7 +31,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     return StudyResults(
         checks=tuple(check for rows in worlds.values() for check in _checks(rows, betas)),
         tables=(_normalised(worlds), *common.errors_tables(worlds)),
-        figures=common.present(
+        figures=(
             common.trade_figure(worlds),
             common.curves_figure(worlds),
             common.predictions_figure(worlds),
