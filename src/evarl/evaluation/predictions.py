@@ -12,14 +12,15 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from evarl.assessment.behaviour import Behaviour, Policy, observe
-from evarl.errors import FileError, InputError
+from evarl.assessment.behaviour import Behaviour, observe
+from evarl.errors import FileError
+from evarl.evaluation.policies import AssessedPolicy, agent_policy
 from evarl.evaluation.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
-from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator, features
+from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator
 from evarl.learning.configuration import TrainConfig
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
-from evarl.simulation.rollouts import Act, ActionError, check_actions
+from evarl.simulation.rollouts import ActionError, check_actions
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_assessment
 from evarl.truth.controlled import Value
@@ -29,35 +30,12 @@ Predictions = dict[str, Float[np.ndarray, "J Q"]]
 """Predicted values at Q states by predictor; J is 1 except for Ξ shuffled, where it is the number of other policies."""
 
 
-def _unknown(observation: Array) -> Any:
-    raise InputError("behaviour: this kind requires the action probabilities of the policy, which are not known")
-
-
-class AssessedPolicy(NamedTuple):
-    """A policy as assessments need it; as `Partial`s of parameters, policies share one compilation."""
-
-    act: Act
-    distribution: Policy = Partial(_unknown)
-    """π(· | observations), for kinds of behaviour that need it."""
-
-
-def agent_policy(run: Run, parameters: Any) -> AssessedPolicy:
-    """A policy of the run's agent."""
-    agent = run.learner.agent
-    return AssessedPolicy(Partial(agent.act, parameters), Partial(agent.distribution, parameters))
-
-
 class Assessed(NamedTuple):
     """One assessment of a policy."""
 
     behaviour: Behaviour
     returns: Float[np.ndarray, "k R"]
     """Return of each of R rollouts of each scenario, for display."""
-
-    @property
-    def mean_returns(self) -> Float[np.ndarray, " k"]:
-        """Mean return of each scenario."""
-        return self.returns.mean(axis=1)
 
 
 class BehaviourPredictor:
@@ -162,7 +140,8 @@ class EvaluatorPredictions:
         if seed in self.not_fitted:
             return mean
         own = self.assessed[seed].behaviour
-        behaviours = _joined([_stacked([own, learnt.state.mean_behaviour(own)]), *self._others(seed)])
+        stacks = [_stacked([own, learnt.state.mean_behaviour(own)]), *self._others(seed)]
+        behaviours = jax.tree.map(lambda *leaves: np.concatenate(leaves), *stacks)
         values = self._predictor.predict_each(learnt.state, behaviours, queries)
         shuffled = {SHUFFLED: values[2:]} if len(values) > 2 else {}
         return {EVALUATOR: values[:1], ZEROED: values[1:2]} | shuffled | mean
@@ -173,14 +152,9 @@ class EvaluatorPredictions:
         if not rest:
             return [jax.tree.map(lambda leaf: leaf[:-1], self._remembered[seed])]
         remembered = [self._remembered[other] for other in rest]
-        return (
-            remembered if any(map(_count, remembered)) else [_stacked([self.assessed[one].behaviour for one in rest])]
-        )
-
-
-def beside_training(learnt: LearntEvaluator, behaviour: Behaviour) -> Float[np.ndarray, "3 k B"]:
-    """The B numbers of a behaviour for each start state, and their least and greatest values in training."""
-    return np.stack([np.asarray(features(x), np.float64) for x in (behaviour, learnt.lowest, learnt.highest)])
+        if any(map(_count, remembered)):
+            return remembered
+        return [_stacked([self.assessed[other].behaviour for other in rest])]
 
 
 def oldest_first(slots: Behaviour, updates: int) -> Behaviour:
@@ -197,10 +171,6 @@ def oldest_first(slots: Behaviour, updates: int) -> Behaviour:
 
 def _stacked(behaviours: Sequence[Behaviour]) -> Behaviour:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *behaviours)
-
-
-def _joined(stacks: Sequence[Behaviour]) -> Behaviour:
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *stacks)
 
 
 def _count(stack: Behaviour) -> int:

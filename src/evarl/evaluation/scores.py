@@ -6,6 +6,7 @@ a single seed has no finite variance where the denominator can come close to 0, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -99,8 +100,7 @@ def relative_improvement(errors: Float[np.ndarray, " S"], reference: Float[np.nd
     return MeanAndError(mean, float(np.sqrt((seeds - 1) * left_out.var())))
 
 
-@dataclass(frozen=True)
-class Skill:
+class Skill(NamedTuple):
     """1 − MSE(evaluator) / MSE(best predictor without Ξ): 1 is perfect, 0 as good, negative worse."""
 
     estimate: MeanAndError
