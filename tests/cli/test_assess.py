@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import evarl
+from evarl.assessment.behaviour import Behaviour
 from evarl.cli.main import call
 from evarl.errors import InputError
 from evarl.simulation.rollouts import check_actions
@@ -128,7 +129,8 @@ def test_actions_in_boxes_are_finite_and_clipped_where_there_are_two_bounds():
 
 def test_returns_outside_of_training_are_warned_about(run, tmp_path, capsys):
     def narrowed(seed, learnt):
-        return learnt.replace(lowest=jnp.full(4, -100.0).at[2].set(5.0), highest=jnp.full(4, 100.0))
+        lowest, highest = jnp.full(4, -100.0).at[2].set(5.0), jnp.full(4, 100.0)
+        return learnt.replace(lowest=Behaviour(lowest), highest=Behaviour(highest))
 
     changed = with_evaluators(run, tmp_path / "narrow", narrowed)
     assert call(["assess", str(changed.path), "--json"]) == 0
@@ -139,7 +141,7 @@ def test_returns_outside_of_training_are_warned_about(run, tmp_path, capsys):
 
     def exact(seed, learnt):  # the very returns that are about to be shown
         shown = jnp.asarray([scenario["return"] for scenario in json.loads(out)["scenarios"]], jnp.float32)
-        return learnt.replace(lowest=shown, highest=shown)
+        return learnt.replace(lowest=Behaviour(shown), highest=Behaviour(shown))
 
     assert assessed(capsys, str(with_evaluators(run, tmp_path / "exact", exact).path))["outside_training"] == []
 
@@ -172,7 +174,7 @@ def test_a_policy_of_other_shapes_is_refused(run, tmp_path, capsys):
     [
         (["--seed", "9"], "seed: 9 is not one of this run's seeds"),
         (["--states", "5,5"], "states: (5.0, 5.0) is outside of navigation"),
-        (["--states", "1"], "states: a state of navigation has 2 numbers"),
+        (["--states", "1"], "states: [(1.0,)] is not allowed; a state of navigation has 2 numbers"),
         (["--samples", "0"], "samples: 0 is not allowed"),
         (["--policy-import", "numpy"], "policy-import: 'numpy' is not allowed; must be module:name"),
         (["--policy", "a", "--policy-import", "b:c"], "only one of them"),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,7 @@ from jaxtyping import Float
 
 from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
-from evarl.evaluation.opening import opened, root_key
-from evarl.evaluation.policies import AssessedPolicy, agent_policy, import_policy, read_policy
+from evarl.evaluation.inputs import AssessedPolicy, agent_policy, import_policy, opened, read_policy, root_key
 from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.evaluators.evaluator import features
 from evarl.runs.checks import not_fitted
@@ -24,12 +23,10 @@ TOLERANCE = 1e-5
 """Relative difference below which two returns count as equal: different programs round differently."""
 
 
-@dataclass(frozen=True)
-class OutsideTraining:
-    """A scenario in which the behaviour, such as the return, is outside of what the evaluator was fitted to."""
+class OutsideTraining(NamedTuple):
+    """A scenario, counted from 1, in which a number of the behaviour is outside of the range the evaluator was fitted to."""
 
     scenario: int
-    """Counted from 1."""
     returned: float
     lowest: float
     highest: float

@@ -5,8 +5,7 @@ from pathlib import Path
 import jax
 from jax.tree_util import Partial
 
-from evarl.evaluation.opening import opened, root_key
-from evarl.evaluation.policies import agent_policy
+from evarl.evaluation.inputs import agent_policy, opened, root_key
 from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.runs.checks import not_fitted

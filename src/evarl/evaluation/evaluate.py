@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from evarl.errors import InputError
+from evarl.evaluation.inputs import agent_policy, opened, root_key
 from evarl.evaluation.logged import LoggedSeed, estimate_seed
-from evarl.evaluation.opening import opened, root_key
-from evarl.evaluation.policies import agent_policy
 from evarl.evaluation.predictions import EvaluatorPredictions, Predictions
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import START, VISITED, Evaluation, Queries, SeedEvaluation, over_policies, table
@@ -71,7 +70,7 @@ def evaluate(
         ope.validate()
     start_key, root = jax.random.split(root_key(random_seed))
     starts = simulator_for(run.world).start_states(start_key, states)
-    evaluators = None if run.assessment is None else EvaluatorPredictions.of_run(run, seeds, replicates, root, say)
+    evaluators = None if run.assessment is None else EvaluatorPredictions(run, seeds, replicates, root, say)
     plan = Measurement(run, starts, rollouts, evaluators, ope)
     found = []
     for seed in seeds:
@@ -155,7 +154,7 @@ def _pooled(truth: Truth) -> Truth:
 def _summarise(plan: Measurement, seeds: list[SeedEvaluation]) -> Evaluation:
     """The evaluation of a run from that of its seeds."""
     run, starts, evaluators = plan.run, plan.starts, plan.evaluators
-    reasons = [] if evaluators is None else [evaluators.not_fitted.get(seed.seed) for seed in seeds]
+    reasons = [] if evaluators is None else [evaluators.not_fitted[seed.seed] for seed in seeds]
     not_fitted = next(filter(None, reasons), None)
     rows, best = table(seeds, not_fitted)
     evaluation = Evaluation(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from evarl.evaluation.opening import opened
+from evarl.evaluation.inputs import opened
 from evarl.ope.configuration import LogSettings
 from evarl.ope.estimation import estimate
 from evarl.ope.log import Log

@@ -14,10 +14,9 @@ from jaxtyping import Array, Float
 
 from evarl.assessment.behaviour import Behaviour, observe
 from evarl.errors import FileError
-from evarl.evaluation.policies import AssessedPolicy, agent_policy
+from evarl.evaluation.inputs import AssessedPolicy, agent_policy
 from evarl.evaluation.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
 from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator
-from evarl.learning.configuration import TrainConfig
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
 from evarl.simulation.rollouts import ActionError, check_actions
@@ -92,38 +91,25 @@ class EvaluatorPredictions:
     `Ξ zeroed` replaces the behaviour by the evaluator's running mean of it, `Ξ shuffled` by those of other policies.
     """
 
-    def __init__(
-        self,
-        predictor: BehaviourPredictor,
-        learnt: dict[int, LearntEvaluator],
-        assessed: dict[int, Assessed],
-        config: TrainConfig,
-    ):
-        self.assessed = assessed
-        self._predictor, self._learnt = predictor, learnt
-        self._remembered = {seed: oldest_first(one.remembered, config.updates) for seed, one in learnt.items()}
-        reasons = {seed: not_fitted(one, config, seed) for seed, one in learnt.items()}
-        self.not_fitted = {seed: reason for seed, reason in reasons.items() if reason is not None}
-        """By seed: why its evaluator predicts nothing."""
-
-    @classmethod
-    def of_run(
-        cls, run: Run, seeds: Sequence[int], replicates: int | None, key: Key, say: Callable[[str], None]
-    ) -> "EvaluatorPredictions":
+    def __init__(self, run: Run, seeds: Sequence[int], replicates: int | None, key: Key, say: Callable[[str], None]):
         """Assess the final policies of all seeds, not only those evaluated: the others are used for `Ξ shuffled`."""
-        predictor = BehaviourPredictor(run, replicates)
-        learnt, assessed = {}, {}
+        self._predictor = BehaviourPredictor(run, replicates)
+        self._learnt: dict[int, LearntEvaluator] = {}
+        self.assessed: dict[int, Assessed] = {}
+        self.not_fitted: dict[int, str | None] = {}
+        """By seed: why its evaluator predicts nothing; None if it was fitted."""
         for seed in run.seeds:
             try:
-                evaluator, seed_key = run.evaluator_state(seed), jax.random.fold_in(jax.random.fold_in(key, seed), 1)
-                assessed[seed] = predictor.assess_seed(seed, seed_key)
+                learnt, seed_key = run.evaluator_state(seed), jax.random.fold_in(jax.random.fold_in(key, seed), 1)
+                self.assessed[seed] = self._predictor.assess_seed(seed, seed_key)
             except FileError as error:
                 if seed in seeds:
                     raise
                 say(f"seed {seed} is left out of Ξ shuffled: {error}")
                 continue
-            learnt[seed] = evaluator
-        return cls(predictor, learnt, assessed, run.config)
+            self._learnt[seed], self.not_fitted[seed] = learnt, not_fitted(learnt, run.config, seed)
+        updates = run.config.updates
+        self._remembered = {seed: oldest_first(one.remembered, updates) for seed, one in self._learnt.items()}
 
     @property
     def shuffled_with(self) -> str | None:
@@ -137,7 +123,7 @@ class EvaluatorPredictions:
         """Predictions for one seed at Q states; only the last batch's mean if its evaluator was not fitted."""
         learnt = self._learnt[seed]
         mean = {BATCH: np.full((1, len(queries)), float(learnt.batch_mean))}
-        if seed in self.not_fitted:
+        if self.not_fitted[seed] is not None:
             return mean
         own = self.assessed[seed].behaviour
         stacks = [_stacked([own, learnt.state.mean_behaviour(own)]), *self._others(seed)]

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from evarl.evaluation.logged import LoggedSeed
 from evarl.evaluation.predictions import Predictions
 from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT, ZEROED
-from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root, score, skill_of_scores
+from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root, score, skill
 from evarl.ope.configuration import LABELS
 from evarl.ope.metrics import PolicyMetrics, policy_metrics
 from evarl.stats import spearman
@@ -118,14 +118,14 @@ def table(seeds: Sequence[SeedEvaluation], not_fitted: str | None) -> tuple[list
         rows += [Row(name, kind, not_fitted=not_fitted) for name in (EVALUATOR, ZEROED) if not_fitted]
         scores = [seed.queries[kind].scores for seed in seeds]
         columns = {name: [one[name] for one in scores] for name in _shared(scores)}
-        skill = UNKNOWN
+        skilled = UNKNOWN
         if EVALUATOR in columns:
             without = {name: columns[name] for name in WITHOUT if name in columns}
-            skill, reference = skill_of_scores(columns[EVALUATOR], without)
+            skilled, reference = skill(columns[EVALUATOR], without)
             best |= {} if reference is None else {kind: reference}
         for name, column in columns.items():
             rank_seeds = spearman(*_start_means(seeds, name)) if kind == START else None
-            rows.append(_row(name, kind, column, rank_seeds, skill if name == EVALUATOR else UNKNOWN))
+            rows.append(_row(name, kind, column, rank_seeds, skilled if name == EVALUATOR else UNKNOWN))
     return rows, best
 
 
@@ -149,6 +149,6 @@ def _start_means(seeds: Sequence[SeedEvaluation], predictor: str) -> tuple[np.nd
     return predicted, np.array([one.truth.value.mean() for one in starts])
 
 
-def _row(predictor: str, kind: str, column: Sequence[Score], rank_seeds: float | None, skill: MeanAndError) -> Row:
+def _row(predictor: str, kind: str, column: Sequence[Score], rank_seeds: float | None, skilled: MeanAndError) -> Row:
     mae, mse, bias, rank = (average([getattr(one, x) for one in column]) for x in ("mae", "mse", "bias", "rank"))
-    return Row(predictor, kind, mae, root(mse), bias, rank, rank_seeds, skill)
+    return Row(predictor, kind, mae, root(mse), bias, rank, rank_seeds, skilled)

@@ -49,7 +49,7 @@ def assessment_record(found: AssessmentResult) -> dict[str, Any]:
         "start_states_drawn": found.drawn,
         "start_states_distinct": found.distinct,
         "states": [{"state": list(state), "predicted": value} for state, value in at_states],
-        "outside_training": [dataclasses.asdict(outside) for outside in found.outside_training],
+        "outside_training": [outside._asdict() for outside in found.outside_training],
     } | legend
 
 

@@ -155,9 +155,9 @@ class ConditionResults:
         mine = self._score_objects(EVALUATOR, kind)
         if mine is None or not known:
             return None
-        from evarl.evaluation.scores import skill_of_scores  # imports JAX
+        from evarl.evaluation.scores import skill  # imports JAX
 
-        found = skill_of_scores(mine, known).estimate
+        found = skill(mine, known).estimate
         return None if found.mean is None else MeanAndError(found.mean, found.standard_error)
 
     def _scores(self, predictor: str, kind: str, measure: str) -> Values | None:

@@ -1,4 +1,4 @@
-"""Policies to be assessed: from a file of a run, from a checkpoint, or a Python function of the user."""
+"""Inputs of measurements: runs, random keys, and policies of runs, of files, or made by a Python function of the user."""
 
 import importlib
 import sys
@@ -13,7 +13,9 @@ from jaxtyping import Array
 
 from evarl.assessment.behaviour import Policy
 from evarl.errors import FileError, InputError
+from evarl.ranges import MOST, whole
 from evarl.runs.checks import check_finite
+from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.simulation.rollouts import Act
 from evarl.storage.tensors import as_tree, load_arrays
@@ -21,6 +23,18 @@ from evarl.worlds.spaces import Box
 from evarl.worlds.world import AnyWorld, Key
 
 IN_CHECKPOINT = "agent/policy/"
+
+
+def opened(run: Run | str | Path) -> Run:
+    """The run, or the run in a directory, with compiled programs kept for the next measurement."""
+    keep_compiled_programs()
+    return run if isinstance(run, Run) else Run.load(run)
+
+
+def root_key(random_seed: int) -> Key:
+    """The key from which everything random in a measurement is derived; no key of training is derived from it."""
+    whole("random-seed", random_seed, least=-MOST)
+    return jax.random.fold_in(jax.random.PRNGKey(random_seed), 2**31 - 1)
 
 
 def _unknown(observation: Array) -> Any:
