@@ -11,6 +11,7 @@ from evarl.cli.parsing import Flag, PrintsResults, RunPath, options, parse, pars
 from evarl.cli.tables import PlainTable, number, print_table, say
 from evarl.errors import plain_text
 from evarl.ope.configuration import LogSettings
+from evarl.storage.files import write_bytes
 
 if TYPE_CHECKING:
     from evarl.evaluation.results import Evaluation, Row
@@ -53,12 +54,10 @@ def run(arguments: list[str]) -> None:
     from evarl.evaluation.evaluate import evaluate  # imports JAX
     from evarl.report.figures import evaluation_picture
     from evarl.report.records import evaluation_record
-    from evarl.storage.files import write_bytes
 
     settings = options(command, "log", "out") | {"seeds": seeds, "ope": command.log if command.ope else None}
     found = evaluate(**settings, say=say)
-    drawn = evaluation_picture(found)
-    record = evaluation_record(found, points=True)
+    drawn, record = evaluation_picture(found), evaluation_record(found, points=True)
     file = write_results(command.out, Path(command.run) / "evaluation.json", record)
     picture = file.with_suffix(".png")
     write_bytes(picture, drawn)
@@ -77,9 +76,9 @@ def _print(found: "Evaluation") -> None:
     about = f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}"
     print(plain_text(about))
     print(f"start states: {found.start_states}; {found.rollouts} rollouts from each state")
-    _print_returns("true return over μ_D", found)
-    if found.passive is not None:
-        _print_returns("of the passive run", found.passive)
+    for label, of in (("true return over μ_D", found), ("of the passive run", found.passive)):
+        if of is not None:
+            print(f"{label}: {_text(of.discounted)} discounted, {_text(of.undiscounted)} undiscounted")
     for kind in found.seeds[0].queries:
         print()
         table = PlainTable(*HEAD, title=f"{kind} states")
@@ -117,18 +116,11 @@ def _print_policies(found: "Evaluation") -> None:
     print("regret@1: loss from choosing the policy with the highest prediction, as a share of the range of true values")
 
 
-def _print_returns(label: str, found: "Evaluation") -> None:
-    print(f"{label}: {_text(found.discounted)} discounted, {_text(found.undiscounted)} undiscounted")
-
-
 def _cells(row: "Row") -> list[str]:
     if row.not_fitted is not None:
         return ["not fitted", *["—"] * (len(HEAD) - 2)]
-    return [
-        *map(_text, (row.mae, row.rmse, row.bias, row.rank_states)),
-        number(row.rank_seeds, ".2f"),
-        _text(row.skill),
-    ]
+    errors = map(_text, (row.mae, row.rmse, row.bias, row.rank_states))
+    return [*errors, number(row.rank_seeds, ".2f"), _text(row.skill)]
 
 
 def _text(estimate: "MeanAndError") -> str:

@@ -233,7 +233,7 @@ def _check_seeds(run: Run, seeds: Sequence[int]) -> list[int]:
 def _check_passive(run: Run, passive: Run | str | Path) -> Run:
     """A run in the same world whose evaluator did not influence its policy."""
     passive = opened(passive)
-    here, there = run.config, passive.config
+    there = passive.config
     if there.beta > 0 or there.beta_variance > 0:
         raise InputError(
             f"passive: {passive.path} was trained with β = {there.beta:g} and a variance penalty of "
@@ -241,9 +241,9 @@ def _check_passive(run: Run, passive: Run | str | Path) -> Run:
         )
     if passive.assessment is None:
         raise InputError(f"passive: {passive.path} has no evaluator; train it with --evaluator-mode colearned")
-    settings = [(c.world, c.discount, r.world.horizon) for r, c in ((run, here), (passive, there))]
-    if settings[0] != settings[1]:
+    own, other = ((one.config.world, one.config.discount, one.world.horizon) for one in (run, passive))
+    if own != other:
         raise InputError(
-            f"passive: {passive.path} has world, discount and horizon {settings[1]}; must be those of the run, {settings[0]}"
+            f"passive: {passive.path} has world, discount and horizon {other}; must be those of the run, {own}"
         )
     return passive
