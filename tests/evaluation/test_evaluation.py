@@ -91,10 +91,11 @@ def test_remembered_policies_come_oldest_first_and_without_empty_slots():
         np.testing.assert_array_equal(found["any"], np.asarray(slots["any"])[order])
 
 
-def test_a_single_seed_is_shuffled_with_its_own_older_policies(run, key):
+def test_a_single_seed_is_shuffled_with_its_own_older_policies(tmp_path, key):
+    run = train_tiny(tmp_path / "single", seeds=1)
     predictor, learnt = BehaviourPredictor(run), run.evaluator_state(0)
-    assessed = predictor.assess_seed(0, key)
-    alone = EvaluatorPredictions(predictor, {0: learnt}, {0: assessed}, run.config)
+    alone = EvaluatorPredictions(run, [0], None, key, print)
+    assessed = alone.assessed[0]
     assert alone.shuffled_with == "older remembered policies of the same seed"
     queries = np.zeros((1, 2), np.float32)
     found = alone.predict(0, queries)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from evarl.evaluation.scores import MeanAndError, average, relative_improvement, root, score, skill
+from evarl.evaluation.scores import MeanAndError, Score, average, relative_improvement, root, score, skill
 from evarl.truth.monte_carlo import Truth
 
 
@@ -53,8 +53,12 @@ def squares(*values: float) -> np.ndarray:
     return np.array(values)
 
 
+def scores(*squared: float, noise: float = 0.0) -> list[Score]:
+    return [Score(mae=0.0, mse=value, bias=0.0, rank=None, noise=noise) for value in squared]
+
+
 def test_skill_divides_averages_and_its_error_is_the_jackknifes():
-    found = skill(squares(1.0, 3.0), {"critic": squares(9.0, 1.0), "mean": squares(5.0, 3.0)})
+    found = skill(scores(1.0, 3.0), {"critic": scores(9.0, 1.0), "mean": scores(5.0, 3.0)})
     assert found.best_without == "mean", "4 on average, although the critic is best for one seed"
     assert found.estimate.mean == pytest.approx(0.5)
     left_out = np.array([1 - 3 / 3, 1 - 1 / 5])
@@ -69,11 +73,11 @@ def test_a_seed_whose_reference_is_almost_right_does_not_decide_the_skill():
 
 
 def test_there_is_no_skill_against_an_error_within_the_noise():
-    noise = {"critic": squares(0.06)}
-    assert skill(squares(1.0), {"critic": squares(0.1)}, noise).estimate.mean is None
-    assert skill(squares(1.0), {"critic": squares(-0.1)}).estimate.mean is None
-    assert skill(squares(1.0), {}).best_without is None
-    assert skill(squares(1.0), {"critic": squares(0.5)}, noise).estimate == MeanAndError(-1.0)
+    one = scores(1.0)
+    assert skill(one, {"critic": scores(0.1, noise=0.06)}).estimate.mean is None
+    assert skill(one, {"critic": scores(-0.1)}).estimate.mean is None
+    assert skill(one, {}).best_without is None
+    assert skill(one, {"critic": scores(0.5, noise=0.06)}).estimate == MeanAndError(-1.0)
 
 
 def test_averages_leave_out_what_is_unknown():

@@ -1,14 +1,13 @@
 """`evarl assess RUN`: the assessment of a policy, and the value predicted from it."""
 
 import json
-import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import tyro
 
-from evarl.cli.parsing import OpensRuns, parse
-from evarl.cli.tables import PlainTable, print_table
+from evarl.cli.parsing import PrintsResults, RunPath, options, parse
+from evarl.cli.tables import PlainTable, number, print_table, say
 from evarl.errors import plain_text
 
 if TYPE_CHECKING:
@@ -19,10 +18,10 @@ BESIDE = 4
 
 
 @dataclass(frozen=True)
-class Assess(OpensRuns):
+class Assess(PrintsResults):
     """Roll a policy through a run's assessment once, and predict its deployment value with the run's evaluator."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: RunPath
     """Directory of a finished run with an evaluator."""
     seed: int | None = None
     """Seed of the policy and the evaluator; by default the first."""
@@ -40,8 +39,6 @@ class Assess(OpensRuns):
     """Rollouts of each scenario; by default as in the run's configuration."""
     random_seed: int = 0
     """Random seed."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print one JSON object as the last line of standard output."""
 
 
 def run(arguments: list[str]) -> None:
@@ -51,28 +48,17 @@ def run(arguments: list[str]) -> None:
     from evarl.evaluation.assess import assess  # imports JAX
     from evarl.report.records import assessment_record
 
-    found = assess(
-        command.run,
-        command.seed,
-        policy=command.policy,
-        policy_import=command.policy_import,
-        policy_seed=command.policy_seed,
-        states=command.states,
-        samples=command.samples,
-        replicates=command.replicates,
-        random_seed=command.random_seed,
-    )
+    found = assess(**options(command))
     if not command.json:
         _print(found)
+    elif found.not_fitted is not None:
+        say(f"warning: {found.not_fitted}")
     for outside in [] if found.not_fitted else found.outside_training:
-        print(
+        say(
             f"warning: scenario {outside.scenario} returned {outside.returned:.3f}, outside of {outside.lowest:.3f} to "
-            f"{outside.highest:.3f}, the range in training; the prediction is an extrapolation",
-            file=sys.stderr,
+            f"{outside.highest:.3f}, the range in training; the prediction is an extrapolation"
         )
     if command.json:
-        if found.not_fitted is not None:
-            print(f"warning: {found.not_fitted}", file=sys.stderr)
         print(json.dumps(assessment_record(found)))
 
 
@@ -83,29 +69,22 @@ def _print(found: "AssessmentResult") -> None:
     boards = is_board(found.observations[0])
     if boards:
         _print_boards(found)
-    table = PlainTable("scenario", *([] if boards else ["start state"]), "return", "range in training", box=None)
-    for i in range(len(found.returns)):
+    table = PlainTable("scenario", *([] if boards else ["start state"]), "return", "range in training")
+    errors = [None] * len(found.returns) if found.standard_errors is None else found.standard_errors
+    for i, (mean, error) in enumerate(zip(found.mean_returns, errors, strict=True)):
         start = [] if boards else [numbers(found.observations[i])]
         ranges = [f"{low:.3f} to {high:.3f}" for low, high in zip(found.lowest[i], found.highest[i], strict=True)]
-        table.add_row(str(i + 1), *start, _return(found, i), ", ".join(ranges))
+        table.add_row(str(i + 1), *start, number(mean, error=error), ", ".join(ranges))
     print_table(table)
     if found.not_fitted is not None:
         print(f"\npredicted deployment value: not fitted ({found.not_fitted})")
         return
-    spread = (
-        "" if found.standard_deviation is None else f", standard deviation {found.standard_deviation:.3f} over them"
-    )
-    print(
-        f"\npredicted deployment value {found.mean:.3f} "
-        f"(start states: {found.distinct} distinct of {found.drawn} drawn from μ_D{spread})"
-    )
+    deviation = found.standard_deviation
+    spread = "" if deviation is None else f", standard deviation {deviation:.3f} over them"
+    starts = f"{found.distinct} distinct of {found.drawn} drawn from μ_D"
+    print(f"\npredicted deployment value {found.mean:.3f} (start states: {starts}{spread})")
     for state, value in zip(found.states, found.predicted_at_states, strict=True):
         print(f"predicted value at {', '.join(f'{x:g}' for x in state)}: {value:.3f}")
-
-
-def _return(found: "AssessmentResult", i: int) -> str:
-    errors = found.standard_errors
-    return f"{found.mean_returns[i]:.3f}" + ("" if errors is None else f" ± {errors[i]:.3f}")
 
 
 def _print_boards(found: "AssessmentResult") -> None:

@@ -1,17 +1,17 @@
 """`evarl evaluate RUN`: predictions of a run's evaluators against true values, beside every control."""
 
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import tyro
 
-from evarl.cli.parsing import OpensRuns, parse
-from evarl.cli.tables import PlainTable, print_table
-from evarl.errors import InputError, plain_text
+from evarl.cli.parsing import Flag, PrintsResults, RunPath, options, parse, parse_seeds, write_results
+from evarl.cli.tables import PlainTable, number, print_table, say
+from evarl.errors import plain_text
 from evarl.ope.configuration import LogSettings
+from evarl.storage.files import write_bytes
 
 if TYPE_CHECKING:
     from evarl.evaluation.results import Evaluation, Row
@@ -21,10 +21,10 @@ HEAD = ("predictor", "MAE", "RMSE, noise-corrected", "bias", "rank over states",
 
 
 @dataclass(frozen=True)
-class Evaluate(OpensRuns):
+class Evaluate(PrintsResults):
     """Compare the predictions of a run's evaluators with Monte Carlo values; writes evaluation.json and evaluation.png."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: RunPath
     """Directory of a finished run."""
     seeds: str = "all"
     """Seeds to evaluate: all, or a list like "0 1 2"."""
@@ -38,14 +38,12 @@ class Evaluate(OpensRuns):
     """Rollouts of each scenario of the assessment; by default as in the run's configuration."""
     random_seed: int = 0
     """Random seed."""
-    ope: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    ope: Flag = False
     """Add off-policy estimates from the log of the training (requires a run with --log-megabytes)."""
     log: LogSettings = field(default_factory=LogSettings)
     """Settings of off-policy evaluation, with --ope."""
     out: str | None = None
     """File for the results; by default evaluation.json in the run. The figure is written beside it."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print one JSON object as the last line of standard output."""
 
 
 def run(arguments: list[str]) -> None:
@@ -56,39 +54,18 @@ def run(arguments: list[str]) -> None:
     from evarl.evaluation.evaluate import evaluate  # imports JAX
     from evarl.report.figures import evaluation_picture
     from evarl.report.records import evaluation_record
-    from evarl.storage.files import write_bytes
 
-    found = evaluate(
-        command.run,
-        seeds,
-        passive=command.passive,
-        rollouts=command.rollouts,
-        states=command.states,
-        replicates=command.replicates,
-        random_seed=command.random_seed,
-        ope=command.log if command.ope else None,
-        say=lambda line: print(plain_text(line), file=sys.stderr),
-    )
-    file = Path(command.out) if command.out else Path(command.run) / "evaluation.json"
+    settings = options(command, "log", "out") | {"seeds": seeds, "ope": command.log if command.ope else None}
+    found = evaluate(**settings, say=say)
+    drawn, record = evaluation_picture(found), evaluation_record(found, points=True)
+    file = write_results(command.out, Path(command.run) / "evaluation.json", record)
     picture = file.with_suffix(".png")
-    drawn = evaluation_picture(found)
-    write_bytes(file, (json.dumps(evaluation_record(found, points=True), ensure_ascii=False) + "\n").encode())
     write_bytes(picture, drawn)
     if command.json:
         print(json.dumps(evaluation_record(found, points=False) | {"file": str(file), "picture": str(picture)}))
         return
     _print(found)
     print(f"\nresults in {plain_text(f'{file} and {picture}')}")
-
-
-def parse_seeds(text: str) -> list[int] | None:
-    """Seeds as a list; None for all."""
-    if text == "all":
-        return None
-    try:
-        return [int(seed) for seed in text.replace(",", " ").split()]
-    except ValueError as error:
-        raise InputError(f"seeds: '{text}' is not allowed; must be all, or a list like \"0 1 2\"") from error
 
 
 def _print(found: "Evaluation") -> None:
@@ -99,12 +76,12 @@ def _print(found: "Evaluation") -> None:
     about = f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}"
     print(plain_text(about))
     print(f"start states: {found.start_states}; {found.rollouts} rollouts from each state")
-    _print_returns("true return over μ_D", found)
-    if found.passive is not None:
-        _print_returns("of the passive run", found.passive)
+    for label, of in (("true return over μ_D", found), ("of the passive run", found.passive)):
+        if of is not None:
+            print(f"{label}: {_text(of.discounted)} discounted, {_text(of.undiscounted)} undiscounted")
     for kind in found.seeds[0].queries:
         print()
-        table = PlainTable(*HEAD, box=None, title=f"{kind} states", title_justify="left", title_style="bold")
+        table = PlainTable(*HEAD, title=f"{kind} states")
         for row in (row for row in found.rows if row.queries == kind):
             table.add_row(row.predictor, *_cells(row))
         if found.passive is not None:
@@ -117,10 +94,8 @@ def _print(found: "Evaluation") -> None:
     if found.shuffled_with is not None:
         print(f"Ξ shuffled: mean error with the assessments of {found.shuffled_with}")
     if found.passive is not None:
-        passive = plain_text(found.passive.run)
-        print(
-            f"† {passive}: other policies (β = 0), compared with their own values and their own best predictor without Ξ"
-        )
+        compared = "compared with their own values and their own best predictor without Ξ"
+        print(f"† {plain_text(found.passive.run)}: other policies (β = 0), {compared}")
     for note in found.notes:
         print(f"note: {plain_text(note)}")
 
@@ -131,29 +106,22 @@ def _print_policies(found: "Evaluation") -> None:
         return
     title = f"over the {len(found.seeds)} policies: mean values at start states"
     head = ("predictor", "MAE", "RMSE", "Spearman", "Kendall", "regret@1", "rank violation")
-    table = PlainTable(*head, box=None, title=title, title_justify="left", title_style="bold")
+    table = PlainTable(*head, title=title)
     for name, one in found.policies.items():
         cells = [one.mean_absolute_error, one.root_mean_squared_error, one.spearman, one.kendall, one.regret_at_k]
         cells.append(one.mean_maximum_rank_violation)
-        table.add_row(name, *("—" if cell is None else f"{cell:.3f}" for cell in cells))
+        table.add_row(name, *map(number, cells))
     print()
     print_table(table)
     print("regret@1: loss from choosing the policy with the highest prediction, as a share of the range of true values")
 
 
-def _print_returns(label: str, found: "Evaluation") -> None:
-    print(f"{label}: {_text(found.discounted)} discounted, {_text(found.undiscounted)} undiscounted")
-
-
 def _cells(row: "Row") -> list[str]:
     if row.not_fitted is not None:
         return ["not fitted", *["—"] * (len(HEAD) - 2)]
-    estimates: list[Any] = [row.mae, row.rmse, row.bias, row.rank_states]
-    return [*map(_text, estimates), "—" if row.rank_seeds is None else f"{row.rank_seeds:.2f}", _text(row.skill)]
+    errors = map(_text, (row.mae, row.rmse, row.bias, row.rank_states))
+    return [*errors, number(row.rank_seeds, ".2f"), _text(row.skill)]
 
 
 def _text(estimate: "MeanAndError") -> str:
-    if estimate.mean is None:
-        return "—"
-    error = estimate.standard_error
-    return f"{estimate.mean:.3f}" + ("" if error is None else f" ± {error:.3f}")
+    return number(estimate.mean, error=estimate.standard_error)

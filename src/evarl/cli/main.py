@@ -28,6 +28,15 @@ COMMANDS = {
 }
 """Each command is a module of this folder with a function `run(arguments)`, which may return an exit code."""
 
+LIST = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
+HELP = f"""Evaluation-aware reinforcement learning: train policies that are good and can be evaluated accurately.
+
+usage: evarl COMMAND …    (evarl COMMAND --help lists the options)
+
+{LIST}
+
+example: evarl train navigation --beta 0.05 --seeds 4 --out runs/first && evarl evaluate runs/first"""
+
 
 def main() -> None:
     """Entry point of the console script."""
@@ -42,7 +51,7 @@ def main() -> None:
 def call(arguments: list[str]) -> int:
     """Run a command and return its exit code."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_help())
+        print(HELP)
         return 0
     if arguments[0] == "--version":
         from importlib.metadata import version  # slow
@@ -75,18 +84,3 @@ def call(arguments: list[str]) -> int:
 def _stopped(error: KeyboardInterrupt) -> int:
     print(f"evarl: {plain_text(str(error))}" if str(error) else "evarl: stopped", file=sys.stderr)
     return error.exit_code if isinstance(error, stopping.Stopped) else 130
-
-
-def _help() -> str:
-    lines = [f"  {name:<9} {text}" for name, text in COMMANDS.items()]
-    return "\n".join(
-        [
-            "Evaluation-aware reinforcement learning: train policies that are good and can be evaluated accurately.",
-            "",
-            "usage: evarl COMMAND …    (evarl COMMAND --help lists the options)",
-            "",
-            *lines,
-            "",
-            "example: evarl train navigation --beta 0.05 --seeds 4 --out runs/first && evarl evaluate runs/first",
-        ]
-    )

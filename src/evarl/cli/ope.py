@@ -1,39 +1,36 @@
 """`evarl ope RUN`: off-policy evaluation of a run's final policies from the log of its training."""
 
 import json
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from evarl.cli.evaluate import parse_seeds
-from evarl.cli.parsing import OpensRuns, parse
-from evarl.cli.tables import PlainTable, print_table
+from evarl.cli.parsing import PrintsResults, RunPath, parse, parse_seeds, write_results
+from evarl.cli.tables import PlainTable, number, print_table, say
 from evarl.errors import plain_text
 from evarl.ope.configuration import LogSettings
 
 if TYPE_CHECKING:
     from evarl.evaluation.logged import LoggedSeed
+    from evarl.ope.results import Estimate
 
 
 @dataclass(frozen=True)
-class Ope(OpensRuns):
+class Ope(PrintsResults):
     """Estimate the values of a run's final policies from the log of its training; writes ope.json.
 
     The run must have been trained with --log-megabytes. No environment is stepped.
     """
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    run: RunPath
     """Directory of a finished run."""
     seeds: str = "all"
     """Seeds to evaluate: all, or a list like "0 1 2"."""
     settings: Annotated[LogSettings, tyro.conf.arg(name="")] = field(default_factory=LogSettings)
     out: str | None = None
     """File for the results; by default ope.json in the run."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print one JSON object as the last line of standard output."""
 
 
 def run(arguments: list[str]) -> None:
@@ -43,22 +40,16 @@ def run(arguments: list[str]) -> None:
     seeds = parse_seeds(command.seeds)
 
     from evarl.evaluation.logged import estimate_run, logged_record  # imports JAX
-    from evarl.storage.files import write_bytes
 
-    found = estimate_run(command.run, seeds, command.settings, _say)
-    file = Path(command.out) if command.out else Path(command.run) / "ope.json"
+    found = estimate_run(command.run, seeds, command.settings, say)
     record = {"run": command.run, "rule": command.settings.rule, "seeds": [logged_record(one) for one in found]}
-    write_bytes(file, (json.dumps(record, ensure_ascii=False) + "\n").encode())
+    file = write_results(command.out, Path(command.run) / "ope.json", record)
     if command.json:
         print(json.dumps(record | {"file": str(file)}))
         return
     for one in found:
         _print(one, command.settings.confidence)
     print(f"\nresults in {plain_text(str(file))}")
-
-
-def _say(line: str) -> None:
-    print(plain_text(line), file=sys.stderr)
 
 
 def _print(found: "LoggedSeed", confidence: float) -> None:
@@ -72,29 +63,29 @@ def _print(found: "LoggedSeed", confidence: float) -> None:
         "largest weight",
         "Bellman error",
     )
-    table = PlainTable(*columns, box=None, title=head, title_justify="left", title_style="bold")
+    table = PlainTable(*columns, title=head)
     for method, one in found.estimates.items():
-        tightest = [one.intervals[name] for name in ("bootstrap", "t") if name in one.intervals]
-        share = one.largest_weight_share
+        intervals = [_interval(one, name) for name in ("bootstrap", "t") if name in one.intervals]
         table.add_row(
             method,
-            f"{one.value:.3f}",
-            "—" if one.standard_error is None else f"{one.standard_error:.3f}",
-            f"{tightest[0].low:.3f} to {tightest[0].high:.3f}" if tightest else "—",
-            "—" if one.effective_sample_size is None else f"{one.effective_sample_size:.1f}",
-            "—" if share is None else f"{share:.1%}",
-            "—" if one.bellman_error is None else f"{one.bellman_error:.3f}",
+            number(one.value),
+            number(one.standard_error),
+            *(intervals or ["—"])[:1],
+            number(one.effective_sample_size, ".1f"),
+            number(one.largest_weight_share, ".1%"),
+            number(one.bellman_error),
         )
     print()
     print_table(table)
-    for method, one in found.estimates.items():
-        for name in ("bernstein", "hoeffding"):
-            if name in one.intervals:
-                interval = one.intervals[name]
-                print(f"{method}: {confidence:.0%} {name} interval {interval.low:.3f} to {interval.high:.3f}")
     said: dict[str, list[str]] = {}
     for method, one in found.estimates.items():
+        for name in (name for name in ("bernstein", "hoeffding") if name in one.intervals):
+            print(f"{method}: {confidence:.0%} {name} interval {_interval(one, name)}")
         for warning in one.warnings:
             said.setdefault(warning, []).append(method)
     for warning, methods in said.items():
         print(f"warning: {', '.join(methods)}: {warning}")
+
+
+def _interval(one: "Estimate", name: str) -> str:
+    return f"{one.intervals[name].low:.3f} to {one.intervals[name].high:.3f}"

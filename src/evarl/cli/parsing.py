@@ -1,17 +1,25 @@
-"""Command lines from dataclasses, with errors on one line."""
+"""Command lines from dataclasses, with errors on one line, and what commands share: options, and files of results."""
 
 import contextlib
+import dataclasses
 import io
+import json
 import re
 from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from evarl.errors import InputError
+from evarl.storage.files import write_bytes
 from evarl.storage.modules import allow_modules
 
 T = TypeVar("T")
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+"""An option without a value."""
+RunPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+"""The directory of a run, as the argument of a command."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,14 @@ class OpensRuns:
         default=(), kw_only=True
     )
     """Module from which a world in a file may be loaded; importing it runs its code. Can be given several times."""
+
+
+@dataclass(frozen=True)
+class PrintsResults(OpensRuns):
+    """Options of every command that opens a run and prints tables or JSON."""
+
+    json: Flag = field(default=False, kw_only=True)
+    """Print one JSON object as the last line of standard output."""
 
 
 def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
@@ -37,6 +53,29 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
     if isinstance(command, OpensRuns):
         allow_modules(*command.allow_module)
     return command
+
+
+def options(command: OpensRuns, *but: str) -> dict[str, Any]:
+    """The options of a command that are parameters of its function; the others are named in `but`."""
+    names = {one.name for one in dataclasses.fields(command)} - {"allow_module", "json", *but}
+    return {name: getattr(command, name) for name in names}
+
+
+def parse_seeds(text: str) -> list[int] | None:
+    """Seeds as a list; None for all."""
+    if text == "all":
+        return None
+    try:
+        return [int(seed) for seed in text.replace(",", " ").split()]
+    except ValueError as error:
+        raise InputError(f"seeds: '{text}' is not allowed; must be all, or a list like \"0 1 2\"") from error
+
+
+def write_results(out: str | None, default: Path, record: dict[str, Any]) -> Path:
+    """Write a result as JSON to the file that was asked for, or to the default, and return its path."""
+    file = Path(out) if out else default
+    write_bytes(file, (json.dumps(record, ensure_ascii=False) + "\n").encode())
+    return file
 
 
 def _one_line(text: str) -> str:

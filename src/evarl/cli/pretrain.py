@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from evarl.cli.parsing import OpensRuns, parse
+from evarl.cli.parsing import OpensRuns, options, parse
 from evarl.errors import plain_text
 
 
@@ -34,11 +34,5 @@ def run(arguments: list[str]) -> None:
     from evarl.runs.pretrain import pretrain  # imports JAX
     from evarl.runs.run import Run
 
-    path = pretrain(
-        Run.load(command.run),
-        out=command.out,
-        policies=command.policies,
-        transitions=command.transitions,
-        steps=command.steps,
-    )
+    path = pretrain(Run.load(command.run), **options(command, "run"))
     print(f"evaluator in {plain_text(str(path))}")

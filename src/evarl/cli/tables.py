@@ -1,5 +1,6 @@
-"""Tables on standard output."""
+"""Tables, numbers and progress on the terminal."""
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +13,11 @@ WIDE = 200
 
 
 class PlainTable(Table):
-    """A table whose cells are printed literally: without markup and without control characters."""
+    """A table without a frame whose cells are printed literally: without markup and without control characters."""
+
+    def __init__(self, *columns: Any, **settings: Any) -> None:
+        style = {"box": None, "title_justify": "left", "title_style": "bold"}
+        super().__init__(*columns, **(style | settings))
 
     def add_row(self, *cells: Any, **settings: Any) -> None:
         """Add a row of texts."""
@@ -23,3 +28,17 @@ def print_table(table: Table) -> None:
     """Print a table as wide as the terminal; elsewhere each row is one line."""
     terminal = Console()
     (terminal if terminal.is_terminal else Console(width=WIDE)).print(table)
+
+
+def number(value: float | None, form: str = ".3f", error: float | None = None) -> str:
+    """A number with its standard error, and a dash where it is not known.
+
+    >>> number(1.5), number(0.25, ".0%"), number(1.5, error=0.1), number(None)
+    ('1.500', '25%', '1.500 ± 0.100', '—')
+    """
+    return "—" if value is None else f"{value:{form}}" + ("" if error is None else f" ± {error:{form}}")
+
+
+def say(line: str) -> None:
+    """Print a line about progress."""
+    print(plain_text(line), file=sys.stderr)

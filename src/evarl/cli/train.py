@@ -6,24 +6,23 @@ from typing import Annotated
 
 import tyro
 
-from evarl.cli.parsing import OpensRuns, parse
+from evarl.cli.parsing import Flag, PrintsResults, options, parse
+from evarl.cli.tables import number
 from evarl.errors import plain_text
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import PRESETS, preset
 
 
 @dataclass(frozen=True)
-class Train(OpensRuns):
+class Train(PrintsResults):
     """Train a policy and keep the run in a directory: configuration, metrics, events, checkpoints, final policies."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     out: str | None = None
     """Run directory; by default a new one under runs/, named after the world and the configuration."""
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    resume: Flag = False
     """Continue the run in --out from its newest checkpoint, or start it if there is none."""
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print one JSON object as the last line of standard output."""
-    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    quiet: Flag = False
     """Print no progress."""
     checkpoint_seconds: float = 30.0
     """Time between two checkpoints."""
@@ -47,22 +46,13 @@ def run(arguments: list[str]) -> None:
 
     from evarl.runs.train import train  # imports JAX
 
-    result = train(
-        command.config,
-        out=command.out,
-        resume=command.resume,
-        quiet=command.quiet,
-        checkpoint_seconds=command.checkpoint_seconds,
-        memory_gib=command.memory_gib,
-        seeds_per_program=command.seeds_per_program,
-        log_megabytes=command.log_megabytes,
-    )
+    result = train(**options(command))
     summary = {"run": str(result.path)} | result.summary
     if command.json:
         print(json.dumps(summary))
         return
     mean, error = summary["return"], summary["return_standard_error"]
-    spread = "" if error is None else f" ± {error:.3f} (standard error over {summary['seeds']} seeds)"
-    what = "no episode finished" if mean is None else f"return {mean:.3f}{spread}"
+    over = "" if error is None else f" (standard error over {summary['seeds']} seeds)"
+    what = "no episode finished" if mean is None else f"return {number(mean, error=error)}{over}"
     print(f"{what} in the last tenth of {summary['updates']} updates")
     print(f"results in {plain_text(str(result.path))}")

@@ -17,13 +17,9 @@ def run(arguments: list[str]) -> None:
 
     from evarl.worlds.registry import make_world, world_names  # imports JAX
 
-    table = PlainTable("world", "observations", "actions", "horizon", "discount", box=None)
+    table = PlainTable("world", "observations", "actions", "horizon", "discount")
     for name in world_names():
         world = make_world(name)
-        table.add_row(
-            name, str(world.observation_space), str(world.action_space), str(world.horizon), str(world.discount)
-        )
+        table.add_row(name, *map(str, (world.observation_space, world.action_space, world.horizon, world.discount)))
     print_table(table)
-    print(
-        "\nalso: tabular/FILE.npz, brax/NAME:BACKEND, gymnasium/ID for any Gymnasium environment with Box or Discrete spaces"
-    )
+    print("\nalso: tabular/FILE.npz, brax/NAME:BACKEND, and gymnasium/ID for environments with Box or Discrete spaces")

@@ -2,21 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 from jaxtyping import Float
 
 from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
-from evarl.evaluation.keys import root_key
-from evarl.evaluation.policies import import_policy, read_policy
-from evarl.evaluation.predictions import AssessedPolicy, BehaviourPredictor, agent_policy, beside_training
+from evarl.evaluation.inputs import AssessedPolicy, agent_policy, import_policy, opened, read_policy, root_key
+from evarl.evaluation.predictions import BehaviourPredictor
+from evarl.evaluators.evaluator import features
 from evarl.runs.checks import not_fitted
-from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_states
@@ -25,12 +23,10 @@ TOLERANCE = 1e-5
 """Relative difference below which two returns count as equal: different programs round differently."""
 
 
-@dataclass(frozen=True)
-class OutsideTraining:
-    """A scenario in which the behaviour, such as the return, is outside of what the evaluator was fitted to."""
+class OutsideTraining(NamedTuple):
+    """A scenario, counted from 1, in which a number of the behaviour is outside of the range the evaluator was fitted to."""
 
     scenario: int
-    """Counted from 1."""
     returned: float
     lowest: float
     highest: float
@@ -118,8 +114,7 @@ def assess(
     >>> evarl.assess(run).mean_returns.shape
     (4,)
     """
-    run = run if isinstance(run, Run) else Run.load(run)
-    keep_compiled_programs()
+    run = opened(run)
     if policy is not None and policy_import is not None:
         raise InputError("policy and policy-import: only one of them can be given")
     check_states("samples", samples, run.world)
@@ -131,7 +126,8 @@ def assess(
     starts = simulator_for(run.world).start_states(start_key, samples)
     predictor = BehaviourPredictor(run, replicates, name if policy_import is None else f"policy-import: '{name}'")
     assessed = predictor.assess(assessed_policy, assessment_key)
-    numbers, lowest, highest = beside_training(learnt, assessed.behaviour)
+    behaviours = (assessed.behaviour, learnt.lowest, learnt.highest)
+    numbers, lowest, highest = (np.asarray(features(one), np.float64) for one in behaviours)
     reason = not_fitted(learnt, run.config, seed)
 
     def predict(queries: Any) -> Float[np.ndarray, " Q"]:
@@ -161,9 +157,9 @@ def _policy(
 ) -> tuple[AssessedPolicy, str]:
     """The policy that is assessed, and its name."""
     if imported is not None:
-        return AssessedPolicy(Partial(import_policy(imported, run.world))), imported
+        return import_policy(imported, run.world), imported
     if file is not None:
-        return agent_policy(run, read_policy(run, Path(file), index)), str(file)
+        return read_policy(run, Path(file), index), str(file)
     return agent_policy(run, run.policy_state(seed)), f"final policy of seed {seed}"
 
 
@@ -172,10 +168,7 @@ def parse_states(run: Run, text: str) -> tuple[list[tuple[float, ...]], Any]:
     if not text.strip():
         return [], None
     world = run.world
-    expected = "requires a world whose state is a list of numbers"
     if not world.can_restart:
-        raise InputError(f"states: not possible in {world.name}, which is not compiled by JAX; {expected}")
-    if len(jax.tree.leaves(simulator_for(world).start_template())) != 1:
-        raise InputError(f"states: a state of {world.name} is more than a list of numbers; {expected}")
+        raise InputError(f"states: not possible in {world.name}, which is not compiled by JAX")
     states = parse_start_states(text, "states")
     return states, simulator_for(world).observations(jnp.asarray(given_states(world, states, "states")))

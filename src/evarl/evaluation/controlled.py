@@ -5,11 +5,10 @@ from pathlib import Path
 import jax
 from jax.tree_util import Partial
 
-from evarl.evaluation.keys import root_key
+from evarl.evaluation.inputs import agent_policy, opened, root_key
 from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.runs.checks import not_fitted
-from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.truth.controlled import Controlled, ControlSettings, Value, controlled_rollouts
 from evarl.worlds.world import Key
@@ -22,27 +21,22 @@ def controlled_estimates(
 
     In worlds with random transitions, use several `resamples` of every step.
     """
-    run = run if isinstance(run, Run) else Run.load(run)
-    world, seed = run.world, run.seeds[0] if seed is None else seed
-    policy = Partial(run.learner.agent.distribution, run.policy_state(seed))
+    run = opened(run)
+    seed = run.seeds[0] if seed is None else seed
+    policy, settings = agent_policy(run, run.policy_state(seed)).distribution, ControlSettings(resamples)
     _, key = _keys(seed, random_seed)
-    return {
-        name: controlled_rollouts(world, policy, value, key, rollouts, ControlSettings(resamples))
-        for name, value in frozen_values(run, seed, random_seed).items()
-    }
+    values = frozen_values(run, seed, random_seed)
+    return {name: controlled_rollouts(run.world, policy, v, key, rollouts, settings) for name, v in values.items()}
 
 
 def frozen_values(run: Run, seed: int, random_seed: int = 0) -> dict[str, Value]:
     """V̂ of the critic and, if the run has one that was fitted, of the evaluator after one assessment of the policy."""
-    keep_compiled_programs()
-    agent, policy = run.learner.agent, run.policy_state(seed)
-    values: dict[str, Value] = {}
+    critic: dict[str, Value] = {CRITIC: Partial(opened(run).learner.agent.value, run.policy_state(seed))}
     learnt = None if run.assessment is None else run.evaluator_state(seed)
-    if learnt is not None and not_fitted(learnt, run.config, seed) is None:
-        key, _ = _keys(seed, random_seed)
-        predictor = BehaviourPredictor(run)
-        values[EVALUATOR] = predictor.value(learnt.state, predictor.assess_seed(seed, key).behaviour)
-    return values | {CRITIC: Partial(agent.value, policy)}
+    if learnt is None or not_fitted(learnt, run.config, seed) is not None:
+        return critic
+    predictor, (key, _) = BehaviourPredictor(run), _keys(seed, random_seed)
+    return {EVALUATOR: predictor.value(learnt.state, predictor.assess_seed(seed, key).behaviour)} | critic
 
 
 def _keys(seed: int, random_seed: int) -> tuple[Key, Key]:

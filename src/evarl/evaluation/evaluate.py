@@ -2,23 +2,39 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from evarl.errors import InputError
-from evarl.evaluation.keys import root_key
-from evarl.evaluation.measure import Measurement, measure_seed
-from evarl.evaluation.predictions import EvaluatorPredictions
-from evarl.evaluation.predictors import EVALUATOR
-from evarl.evaluation.results import START, Evaluation, SeedEvaluation
+from evarl.evaluation.inputs import agent_policy, opened, root_key
+from evarl.evaluation.logged import LoggedSeed, estimate_seed
+from evarl.evaluation.predictions import EvaluatorPredictions, Predictions
+from evarl.evaluation.predictors import CRITIC, EVALUATOR
+from evarl.evaluation.results import START, VISITED, Evaluation, Queries, SeedEvaluation, over_policies, table
 from evarl.evaluation.scores import average
-from evarl.evaluation.summary import over_policies, table
 from evarl.ope.configuration import LABELS, LogSettings
-from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
+from evarl.simulation.rollouts import Act, StartStates
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_rollouts, check_states
+from evarl.truth.monte_carlo import Truth, true_values
+from evarl.worlds.world import Key
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the seeds of one evaluation share: the run, its start states, and how its policies are measured."""
+
+    run: Run
+    starts: StartStates
+    rollouts: int
+    """Rollouts from each state."""
+    evaluators: EvaluatorPredictions | None
+    ope: LogSettings | None
 
 
 def evaluate(
@@ -44,24 +60,22 @@ def evaluate(
     >>> evarl.evaluate(run, rollouts=2, states=2).distinct
     1
     """
-    run = run if isinstance(run, Run) else Run.load(run)
-    keep_compiled_programs()
+    run = opened(run)
     seeds = run.seeds if seeds is None else _check_seeds(run, seeds)
     beside = None if passive is None else _check_passive(run, passive)
-    if rollouts is None:
-        rollouts = simulator_for(run.world).default_rollouts
+    rollouts = simulator_for(run.world).default_rollouts if rollouts is None else rollouts
     check_states("states", states, run.world)
     check_rollouts("rollouts", rollouts, states, least=2)
     if ope is not None:
         ope.validate()
     start_key, root = jax.random.split(root_key(random_seed))
     starts = simulator_for(run.world).start_states(start_key, states)
-    evaluators = None if run.assessment is None else EvaluatorPredictions.of_run(run, seeds, replicates, root, say)
-    plan = Measurement(run, starts, rollouts, states, evaluators, ope)
+    evaluators = None if run.assessment is None else EvaluatorPredictions(run, seeds, replicates, root, say)
+    plan = Measurement(run, starts, rollouts, evaluators, ope)
     found = []
     for seed in seeds:
         say(f"{run.path}: seed {seed}")
-        found.append(measure_seed(plan, seed, jax.random.fold_in(root, seed)))
+        found.append(_measure(plan, seed, jax.random.fold_in(root, seed)))
     evaluation = _summarise(plan, found)
     if beside is None:
         return evaluation
@@ -71,10 +85,76 @@ def evaluate(
     return dataclasses.replace(evaluation, passive=against, notes=evaluation.notes + notes)
 
 
+def _measure(plan: Measurement, seed: int, key: Key) -> SeedEvaluation:
+    """Compare every predictor of a seed with Monte Carlo values at start states and at states that its policy visits."""
+    act = agent_policy(plan.run, plan.run.policy_state(seed)).act
+    kinds = _true_values(plan, act, jax.random.fold_in(key, 2))
+    logged, off_policy = _from_log(plan, seed, {kind: states for kind, (states, _) in kinds.items()})
+    queries = {}
+    for kind, (states, truth) in kinds.items():
+        if kind == START and states.distinct == 1:
+            truth = _pooled(truth)
+        # start states that are all equal are all predicted, so that one compiled program serves both kinds of states
+        evaluator = {} if plan.evaluators is None else plan.evaluators.predict(seed, states.observation)
+        critic = np.asarray(plan.run.value(jnp.asarray(states.observation), seed), np.float64)
+        predictions = evaluator | {CRITIC: critic[None]} | off_policy[kind]
+        queries[kind] = Queries(truth, {name: x[:, : len(truth.value)] for name, x in predictions.items()})
+    _, start = kinds[START]
+    return SeedEvaluation(
+        seed=seed,
+        discounted=average(start.value, float(start.standard_error[0])),
+        undiscounted=average(start.undiscounted),
+        assessment=[] if plan.evaluators is None else plan.evaluators.assessed[seed].returns.mean(axis=1).tolist(),
+        queries=queries,
+        logged=logged,
+    )
+
+
+def _true_values(plan: Measurement, act: Act, key: Key) -> dict[str, tuple[StartStates, Truth]]:
+    """Start states and visited states with their values; in worlds on the host, visited states cannot be returned to."""
+    world, starts = plan.run.world, plan.starts
+    start_key, states_key, visited_key = jax.random.split(key, 3)
+    found = {START: (starts, true_values(world, act, starts, start_key, plan.rollouts))}
+    if world.can_restart:
+        visited = simulator_for(world).visited_states(act, states_key, starts.drawn)
+        found[VISITED] = visited, true_values(world, act, visited, visited_key, plan.rollouts)
+    return found
+
+
+def _from_log(
+    plan: Measurement, seed: int, kinds: dict[str, StartStates]
+) -> tuple[LoggedSeed | None, dict[str, Predictions]]:
+    """Off-policy estimates, and their values at each kind of states.
+
+    Values with infinite importance weights are left out; a warning of the estimate reports them.
+    """
+    found: dict[str, Predictions] = {kind: {} for kind in kinds}
+    if plan.ope is None:
+        return None, found
+    observations, elapsed = (
+        np.concatenate([np.asarray(getattr(states, what)) for states in kinds.values()])
+        for what in ("observation", "elapsed")
+    )
+    logged = estimate_seed(plan.run, seed, plan.ope, observations, elapsed)
+    for method, one in logged.estimates.items():
+        assert one.state_values is not None
+        if np.isfinite(one.state_values).all():
+            for kind, values in zip(kinds, np.split(one.state_values, len(kinds)), strict=True):
+                found[kind][LABELS[method]] = values[None]
+    return logged, found
+
+
+def _pooled(truth: Truth) -> Truth:
+    """Values of one state that was drawn Q times: one value from Q R rollouts."""
+    mean = average(truth.value, float(truth.standard_error[0]))
+    values = np.array([mean.mean]), np.array([mean.standard_error]), truth.undiscounted.mean(keepdims=True)
+    return Truth(*values, truth.rollouts * len(truth.value))
+
+
 def _summarise(plan: Measurement, seeds: list[SeedEvaluation]) -> Evaluation:
     """The evaluation of a run from that of its seeds."""
     run, starts, evaluators = plan.run, plan.starts, plan.evaluators
-    reasons = [] if evaluators is None else [evaluators.not_fitted.get(seed.seed) for seed in seeds]
+    reasons = [] if evaluators is None else [evaluators.not_fitted[seed.seed] for seed in seeds]
     not_fitted = next(filter(None, reasons), None)
     rows, best = table(seeds, not_fitted)
     evaluation = Evaluation(
@@ -152,8 +232,8 @@ def _check_seeds(run: Run, seeds: Sequence[int]) -> list[int]:
 
 def _check_passive(run: Run, passive: Run | str | Path) -> Run:
     """A run in the same world whose evaluator did not influence its policy."""
-    passive = passive if isinstance(passive, Run) else Run.load(passive)
-    here, there = run.config, passive.config
+    passive = opened(passive)
+    there = passive.config
     if there.beta > 0 or there.beta_variance > 0:
         raise InputError(
             f"passive: {passive.path} was trained with β = {there.beta:g} and a variance penalty of "
@@ -161,9 +241,9 @@ def _check_passive(run: Run, passive: Run | str | Path) -> Run:
         )
     if passive.assessment is None:
         raise InputError(f"passive: {passive.path} has no evaluator; train it with --evaluator-mode colearned")
-    settings = [(c.world, c.discount, r.world.horizon) for r, c in ((run, here), (passive, there))]
-    if settings[0] != settings[1]:
+    own, other = ((one.config.world, one.config.discount, one.world.horizon) for one in (run, passive))
+    if own != other:
         raise InputError(
-            f"passive: {passive.path} has world, discount and horizon {settings[1]}; must be those of the run, {settings[0]}"
+            f"passive: {passive.path} has world, discount and horizon {other}; must be those of the run, {own}"
         )
     return passive

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Shaped
 
+from evarl.evaluation.inputs import opened
 from evarl.ope.configuration import LogSettings
 from evarl.ope.estimation import estimate
 from evarl.ope.log import Log
 from evarl.ope.results import CollapsedWeights, Estimate
-from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 
 DEFAULT = LogSettings()
@@ -37,12 +37,10 @@ def estimate_run(
     say: Callable[[str], None] = lambda line: None,
 ) -> list[LoggedSeed]:
     """Estimates of J for the final policy of each seed."""
-    run = run if isinstance(run, Run) else Run.load(run)
-    keep_compiled_programs()
+    run = opened(run)
     settings.validate()
-    chosen = run.seeds if seeds is None else list(seeds)
     found = []
-    for seed in chosen:
+    for seed in run.seeds if seeds is None else seeds:
         say(f"{run.path}: seed {seed}")
         found.append(estimate_seed(run, seed, settings))
     return found
@@ -65,10 +63,9 @@ def estimate_seed(
 
 def logged_record(found: LoggedSeed) -> dict[str, Any]:
     """Estimates as plain data for JSON."""
-    plain = {}
-    for method, one in found.estimates.items():
-        plain[method] = dataclasses.asdict(one)
-        for interval in plain[method]["intervals"].values():
+    plain = dataclasses.asdict(found)
+    for one in plain["estimates"].values():
+        one["state_values"] = None if one["state_values"] is None else one["state_values"].tolist()
+        for interval in one["intervals"].values():
             del interval["estimate"]  # it is the value
-        plain[method]["state_values"] = None if one.state_values is None else one.state_values.tolist()
-    return {"seed": found.seed, "trajectories": found.trajectories, "steps": found.steps, "estimates": plain}
+    return plain

@@ -12,15 +12,14 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from evarl.assessment.behaviour import Behaviour, Policy, observe
-from evarl.errors import FileError, InputError
+from evarl.assessment.behaviour import Behaviour, observe
+from evarl.errors import FileError
+from evarl.evaluation.inputs import AssessedPolicy, agent_policy
 from evarl.evaluation.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
-from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator, features
-from evarl.learning.configuration import TrainConfig
+from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
 from evarl.simulation.host import ActionError, check_actions
-from evarl.simulation.rollouts import Act
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_assessment
 from evarl.truth.controlled import Value
@@ -30,35 +29,12 @@ Predictions = dict[str, Float[np.ndarray, "J Q"]]
 """Predicted values at Q states by predictor; J is 1 except for Ξ shuffled, where it is the number of other policies."""
 
 
-def _unknown(observation: Array) -> Any:
-    raise InputError("behaviour: this kind requires the action probabilities of the policy, which are not known")
-
-
-class AssessedPolicy(NamedTuple):
-    """A policy as assessments need it; as `Partial`s of parameters, policies share one compilation."""
-
-    act: Act
-    distribution: Policy = Partial(_unknown)
-    """π(· | observations), for kinds of behaviour that need it."""
-
-
-def agent_policy(run: Run, parameters: Any) -> AssessedPolicy:
-    """A policy of the run's agent."""
-    agent = run.learner.agent
-    return AssessedPolicy(Partial(agent.act, parameters), Partial(agent.distribution, parameters))
-
-
 class Assessed(NamedTuple):
     """One assessment of a policy."""
 
     behaviour: Behaviour
     returns: Float[np.ndarray, "k R"]
     """Return of each of R rollouts of each scenario, for display."""
-
-    @property
-    def mean_returns(self) -> Float[np.ndarray, " k"]:
-        """Mean return of each scenario."""
-        return self.returns.mean(axis=1)
 
 
 class BehaviourPredictor:
@@ -115,38 +91,25 @@ class EvaluatorPredictions:
     `Ξ zeroed` replaces the behaviour by the evaluator's running mean of it, `Ξ shuffled` by those of other policies.
     """
 
-    def __init__(
-        self,
-        predictor: BehaviourPredictor,
-        learnt: dict[int, LearntEvaluator],
-        assessed: dict[int, Assessed],
-        config: TrainConfig,
-    ):
-        self.assessed = assessed
-        self._predictor, self._learnt = predictor, learnt
-        self._remembered = {seed: oldest_first(one.remembered, config.updates) for seed, one in learnt.items()}
-        reasons = {seed: not_fitted(one, config, seed) for seed, one in learnt.items()}
-        self.not_fitted = {seed: reason for seed, reason in reasons.items() if reason is not None}
-        """By seed: why its evaluator predicts nothing."""
-
-    @classmethod
-    def of_run(
-        cls, run: Run, seeds: Sequence[int], replicates: int | None, key: Key, say: Callable[[str], None]
-    ) -> "EvaluatorPredictions":
+    def __init__(self, run: Run, seeds: Sequence[int], replicates: int | None, key: Key, say: Callable[[str], None]):
         """Assess the final policies of all seeds, not only those evaluated: the others are used for `Ξ shuffled`."""
-        predictor = BehaviourPredictor(run, replicates)
-        learnt, assessed = {}, {}
+        self._predictor = BehaviourPredictor(run, replicates)
+        self._learnt: dict[int, LearntEvaluator] = {}
+        self.assessed: dict[int, Assessed] = {}
+        self.not_fitted: dict[int, str | None] = {}
+        """By seed: why its evaluator predicts nothing; None if it was fitted."""
         for seed in run.seeds:
             try:
-                evaluator, seed_key = run.evaluator_state(seed), jax.random.fold_in(jax.random.fold_in(key, seed), 1)
-                assessed[seed] = predictor.assess_seed(seed, seed_key)
+                learnt, seed_key = run.evaluator_state(seed), jax.random.fold_in(jax.random.fold_in(key, seed), 1)
+                self.assessed[seed] = self._predictor.assess_seed(seed, seed_key)
             except FileError as error:
                 if seed in seeds:
                     raise
                 say(f"seed {seed} is left out of Ξ shuffled: {error}")
                 continue
-            learnt[seed] = evaluator
-        return cls(predictor, learnt, assessed, run.config)
+            self._learnt[seed], self.not_fitted[seed] = learnt, not_fitted(learnt, run.config, seed)
+        updates = run.config.updates
+        self._remembered = {seed: oldest_first(one.remembered, updates) for seed, one in self._learnt.items()}
 
     @property
     def shuffled_with(self) -> str | None:
@@ -160,10 +123,11 @@ class EvaluatorPredictions:
         """Predictions for one seed at Q states; only the last batch's mean if its evaluator was not fitted."""
         learnt = self._learnt[seed]
         mean = {BATCH: np.full((1, len(queries)), float(learnt.batch_mean))}
-        if seed in self.not_fitted:
+        if self.not_fitted[seed] is not None:
             return mean
         own = self.assessed[seed].behaviour
-        behaviours = _joined([_stacked([own, learnt.state.mean_behaviour(own)]), *self._others(seed)])
+        stacks = [_stacked([own, learnt.state.mean_behaviour(own)]), *self._others(seed)]
+        behaviours = jax.tree.map(lambda *leaves: np.concatenate(leaves), *stacks)
         values = self._predictor.predict_each(learnt.state, behaviours, queries)
         shuffled = {SHUFFLED: values[2:]} if len(values) > 2 else {}
         return {EVALUATOR: values[:1], ZEROED: values[1:2]} | shuffled | mean
@@ -174,14 +138,9 @@ class EvaluatorPredictions:
         if not rest:
             return [jax.tree.map(lambda leaf: leaf[:-1], self._remembered[seed])]
         remembered = [self._remembered[other] for other in rest]
-        return (
-            remembered if any(map(_count, remembered)) else [_stacked([self.assessed[one].behaviour for one in rest])]
-        )
-
-
-def beside_training(learnt: LearntEvaluator, behaviour: Behaviour) -> Float[np.ndarray, "3 k B"]:
-    """The B numbers of a behaviour for each start state, and their least and greatest values in training."""
-    return np.stack([np.asarray(features(x), np.float64) for x in (behaviour, learnt.lowest, learnt.highest)])
+        if any(map(_count, remembered)):
+            return remembered
+        return [_stacked([self.assessed[other].behaviour for other in rest])]
 
 
 def oldest_first(slots: Behaviour, updates: int) -> Behaviour:
@@ -198,10 +157,6 @@ def oldest_first(slots: Behaviour, updates: int) -> Behaviour:
 
 def _stacked(behaviours: Sequence[Behaviour]) -> Behaviour:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *behaviours)
-
-
-def _joined(stacks: Sequence[Behaviour]) -> Behaviour:
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *stacks)
 
 
 def _count(stack: Behaviour) -> int:

@@ -1,5 +1,6 @@
 """Results of `evaluate`: true and predicted values of each seed's policy, and the table of errors over seeds."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,8 +8,11 @@ from jaxtyping import Float
 
 from evarl.evaluation.logged import LoggedSeed
 from evarl.evaluation.predictions import Predictions
-from evarl.evaluation.scores import MeanAndError, Score, score
-from evarl.ope.metrics import PolicyMetrics
+from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT, ZEROED
+from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root, score, skill
+from evarl.ope.configuration import LABELS
+from evarl.ope.metrics import PolicyMetrics, policy_metrics
+from evarl.stats import spearman
 from evarl.truth.monte_carlo import Truth
 
 START, VISITED = "start", "visited"
@@ -55,15 +59,15 @@ class Row:
 
     predictor: str
     queries: str
-    mae: MeanAndError
-    rmse: MeanAndError
+    mae: MeanAndError = UNKNOWN
+    rmse: MeanAndError = UNKNOWN
     """Root of the noise-corrected mean squared error, which is averaged over seeds first."""
-    bias: MeanAndError
-    rank_states: MeanAndError
+    bias: MeanAndError = UNKNOWN
+    rank_states: MeanAndError = UNKNOWN
     """Rank correlation with the truth over states, averaged over seeds."""
-    rank_seeds: float | None
+    rank_seeds: float | None = None
     """Rank correlation over seeds of the means over start states."""
-    skill: MeanAndError
+    skill: MeanAndError = UNKNOWN
     """Skill of the evaluator against the best predictor without Ξ; unknown for other predictors."""
     not_fitted: str | None = None
     """Why all numbers are missing, if the evaluator was not fitted."""
@@ -104,3 +108,47 @@ class Evaluation:
     def row(self, predictor: str, queries: str) -> Row:
         """One row of the table."""
         return next(row for row in self.rows if (row.predictor, row.queries) == (predictor, queries))
+
+
+def table(seeds: Sequence[SeedEvaluation], not_fitted: str | None) -> tuple[list[Row], dict[str, str]]:
+    """Rows for every kind of states and predictor, and the best predictor without Ξ by kind of states."""
+    rows: list[Row] = []
+    best: dict[str, str] = {}
+    for kind in seeds[0].queries:
+        rows += [Row(name, kind, not_fitted=not_fitted) for name in (EVALUATOR, ZEROED) if not_fitted]
+        scores = [seed.queries[kind].scores for seed in seeds]
+        columns = {name: [one[name] for one in scores] for name in _shared(scores)}
+        skilled = UNKNOWN
+        if EVALUATOR in columns:
+            without = {name: columns[name] for name in WITHOUT if name in columns}
+            skilled, reference = skill(columns[EVALUATOR], without)
+            best |= {} if reference is None else {kind: reference}
+        for name, column in columns.items():
+            rank_seeds = spearman(*_start_means(seeds, name)) if kind == START else None
+            rows.append(_row(name, kind, column, rank_seeds, skilled if name == EVALUATOR else UNKNOWN))
+    return rows, best
+
+
+def over_policies(seeds: Sequence[SeedEvaluation]) -> dict[str, PolicyMetrics]:
+    """How well each predictor orders and measures the policies of at least two seeds, by their means over start states."""
+    if len(seeds) < 2:
+        return {}
+    names = _shared([seed.queries[START].predictions for seed in seeds])
+    return {name: policy_metrics(*_start_means(seeds, name)) for name in names}
+
+
+def _shared(columns: Sequence[Collection[str]]) -> list[str]:
+    """Predictors that every seed has, in the order of tables."""
+    return [name for name in (*ORDER, *LABELS.values()) if all(name in column for column in columns)]
+
+
+def _start_means(seeds: Sequence[SeedEvaluation], predictor: str) -> tuple[np.ndarray, np.ndarray]:
+    """Predicted and true values of each seed's policy, averaged over start states."""
+    starts = [seed.queries[START] for seed in seeds]
+    predicted = np.array([one.predictions[predictor].mean() for one in starts])
+    return predicted, np.array([one.truth.value.mean() for one in starts])
+
+
+def _row(predictor: str, kind: str, column: Sequence[Score], rank_seeds: float | None, skilled: MeanAndError) -> Row:
+    mae, mse, bias, rank = (average([getattr(one, x) for one in column]) for x in ("mae", "mse", "bias", "rank"))
+    return Row(predictor, kind, mae, root(mse), bias, rank, rank_seeds, skilled)

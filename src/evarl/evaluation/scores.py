@@ -1,11 +1,11 @@
 """Errors of predictions against the truth, for one seed and averaged over seeds. Plain NumPy; what is undefined is None.
 
-Errors are averaged over seeds before a root or a ratio is taken of them (`root`, `relative_improvement`, `skill`): the ratio of
-a single seed has no finite variance where the denominator can come close to 0, and a mean of ratios would be dominated by it.
+Errors are averaged over seeds before a root or a ratio is taken of them; for the reason see `evarl.stats.ratio_of_means`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -99,8 +99,7 @@ def relative_improvement(errors: Float[np.ndarray, " S"], reference: Float[np.nd
     return MeanAndError(mean, float(np.sqrt((seeds - 1) * left_out.var())))
 
 
-@dataclass(frozen=True)
-class Skill:
+class Skill(NamedTuple):
     """1 − MSE(evaluator) / MSE(best predictor without Ξ): 1 is perfect, 0 as good, negative worse."""
 
     estimate: MeanAndError
@@ -108,32 +107,21 @@ class Skill:
     """The predictor it is compared with."""
 
 
-def skill_of_scores(evaluator: Sequence[Score], without: Mapping[str, Sequence[Score]]) -> Skill:
-    """`skill` from the scores of each seed, with their noise."""
-    squared, noise = (
-        {name: np.array([getattr(one, what) for one in column]) for name, column in without.items()}
-        for what in ("mse", "noise")
-    )
-    return skill(np.array([one.mse for one in evaluator]), squared, noise)
+def skill(evaluator: Sequence[Score], without: Mapping[str, Sequence[Score]]) -> Skill:
+    """Skill over seeds, from the scores of the evaluator and of predictors without Ξ.
 
+    The best predictor is chosen once, by its average over seeds. The skill is unknown where its average error is within
+    twice the Monte Carlo noise of it, and so cannot be told from 0.
 
-def skill(
-    evaluator: Float[np.ndarray, " S"],
-    without: Mapping[str, Float[np.ndarray, " S"]],
-    noise: Mapping[str, Float[np.ndarray, " S"]] | None = None,
-) -> Skill:
-    """Skill over S seeds, from the mean squared errors of the evaluator and of predictors without Ξ.
-
-    The best predictor is chosen once, by its average over seeds. With the Monte-Carlo `noise` of its errors (`Score.noise`),
-    the skill is unknown where the average error is within twice its noise, and so cannot be told from 0.
-
-    >>> skill(np.array([1.0, 3.0]), {"critic": np.array([9.0, 1.0]), "mean": np.array([5.0, 3.0])}).best_without
+    >>> scores = {mse: Score(mae=0.0, mse=mse, bias=0.0, rank=None, noise=0.0) for mse in (1.0, 3.0, 5.0, 9.0)}
+    >>> skill([scores[1], scores[3]], {"critic": [scores[9], scores[1]], "mean": [scores[5], scores[3]]}).best_without
     'mean'
     """
     if not without:
         return Skill(UNKNOWN, None)
-    best = min(without, key=lambda name: np.mean(without[name]))
-    reference = without[best]
-    deviation = 0.0 if noise is None else float(np.sqrt(np.sum(noise[best] ** 2))) / len(reference)
-    known = reference.mean() > 2 * deviation
-    return Skill(relative_improvement(evaluator, reference) if known else UNKNOWN, best)
+    squared = {name: np.array([one.mse for one in column]) for name, column in without.items()}
+    best = min(squared, key=lambda name: np.mean(squared[name]))
+    noise = np.array([one.noise for one in without[best]])
+    known = squared[best].mean() > 2 * float(np.sqrt(np.sum(noise**2))) / len(noise)
+    errors = np.array([one.mse for one in evaluator])
+    return Skill(relative_improvement(errors, squared[best]) if known else UNKNOWN, best)

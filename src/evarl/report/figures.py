@@ -1,12 +1,11 @@
 """The figure of an evaluation: true against predicted values. Matplotlib is imported when it is drawn."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
-from evarl.evaluation.results import START, Evaluation, Queries
+from evarl.evaluation.results import START, Evaluation
 from evarl.ope.configuration import LABELS
 from evarl.report.drawing import rendered
 
@@ -26,6 +25,8 @@ methods, only those of the paper whose estimates are in the range of the figure.
 
 FEW = 12
 """Up to this number of points, those of a predictor are drawn large."""
+LARGE = {"markersize": 7, "elinewidth": 1.2, "alpha": 0.9}
+SMALL = {"markersize": 4, "elinewidth": 0.6, "alpha": 0.6}
 
 
 def evaluation_picture(evaluation: Evaluation) -> bytes:
@@ -39,12 +40,8 @@ def _draw(figure: Any, evaluation: Evaluation, kinds: list[str]) -> None:
     for panel, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
         handles |= _panel(panel, evaluation, kind)
     order = [name for name in reversed(STYLES) if name in handles]
-    figure.legend(
-        [handles[name] for name in order],
-        [f"{name}\n(its own policies)" if name == PASSIVE else name for name in order],
-        loc="outside right upper",
-        frameon=False,
-    )
+    labels = [f"{name}\n(its own policies)" if name == PASSIVE else name for name in order]
+    figure.legend([handles[name] for name in order], labels, loc="outside right upper", frameon=False)
     count = len(evaluation.seeds)
     figure.suptitle(f"{evaluation.world}, β = {evaluation.beta:g}, {count} seed{'s' if count > 1 else ''}")
 
@@ -53,25 +50,17 @@ def _panel(panel: Any, evaluation: Evaluation, kind: str) -> dict[str, Any]:
     """Draw one kind of states and return the handles of the predictors."""
     handles, ends = {}, []
     for name, (colour, marker) in STYLES.items():
-        asked = EVALUATOR if name == PASSIVE else name
-        queries = list(_queries(evaluation.passive if name == PASSIVE else evaluation, asked, kind))
+        asked, shown = (EVALUATOR, evaluation.passive) if name == PASSIVE else (name, evaluation)
+        queries = [seed.queries[kind] for seed in (shown.seeds if shown else ()) if kind in seed.queries]
+        queries = [one for one in queries if asked in one.predictions]
         if not queries:
             continue
         predicted = np.concatenate([one.mean_predictions[asked] for one in queries])
         true = np.concatenate([one.truth.value for one in queries])
         reach = 2 * np.concatenate([one.truth.standard_error for one in queries])
-        few = len(true) <= FEW
+        style = LARGE if len(true) <= FEW else SMALL
         handles[name] = panel.errorbar(
-            predicted,
-            true,
-            yerr=reach,
-            fmt=marker,
-            color=colour,
-            markersize=7 if few else 4,
-            markeredgewidth=0,
-            elinewidth=1.2 if few else 0.6,
-            alpha=0.9 if few else 0.6,
-            linestyle="none",
+            predicted, true, reach, fmt=marker, color=colour, linestyle="none", markeredgewidth=0, **style
         )
         ends += [predicted.min(), predicted.max(), (true - reach).min(), (true + reach).max()]
     low, high = min(ends), max(ends)
@@ -82,10 +71,3 @@ def _panel(panel: Any, evaluation: Evaluation, kind: str) -> dict[str, Any]:
     states = f"start states: {evaluation.start_states}" if kind == START else "states that the policy visits"
     panel.set_title(states, fontsize=10)
     return handles
-
-
-def _queries(evaluation: Evaluation | None, predictor: str, kind: str) -> Iterator[Queries]:
-    """The queries of one kind for which there are predictions."""
-    for seed in [] if evaluation is None else evaluation.seeds:
-        if kind in seed.queries and predictor in seed.queries[kind].predictions:
-            yield seed.queries[kind]

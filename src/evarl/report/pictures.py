@@ -32,22 +32,16 @@ def pictures(boards: np.ndarray, world: str) -> tuple[list[list[str]], str]:
     >>> pictures(board, "a game")
     ([['0 · ·', '· · a']], '0 channel 0   a channel 0 + channel 1')
     """
-    names = CHANNELS.get(world, ())
+    known = CHANNELS.get(world, ())
+    names = [*known, *(f"channel {channel}" for channel in range(len(known), boards.shape[-1]))]
     cells = [tuple(int(c) for c in np.flatnonzero(cell)) for cell in boards.reshape(-1, boards.shape[-1])]
     characters: dict[tuple[int, ...], str] = {(): "·"}
-    digits, letters = string.digits, itertools.chain(string.ascii_letters, itertools.repeat("?"))
+    letters = itertools.chain(string.ascii_letters, itertools.repeat("?"))
     for cell in sorted(set(cells) - {()}, key=lambda cell: (len(cell), cell)):
-        alone = len(cell) == 1 and cell[0] < len(digits)
-        characters[cell] = digits[cell[0]] if alone else next(letters)
-
-    def called(channel: int) -> str:
-        return names[channel] if channel < len(names) else f"channel {channel}"
-
-    legend = "   ".join(
-        f"{character} {' + '.join(map(called, cell))}" for cell, character in characters.items() if cell
-    )
+        characters[cell] = str(cell[0]) if len(cell) == 1 and cell[0] < 10 else next(letters)
+    called = [f"{drawn} {' + '.join(names[c] for c in cell)}" for cell, drawn in characters.items() if cell]
     text = np.array([characters[cell] for cell in cells]).reshape(boards.shape[:-1])
-    return [[" ".join(row) for row in board] for board in text], legend
+    return [[" ".join(row) for row in board] for board in text], "   ".join(called)
 
 
 def numbers(observation: np.ndarray) -> str:

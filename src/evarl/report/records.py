@@ -24,32 +24,27 @@ def evaluation_record(evaluation: Evaluation, points: bool) -> dict[str, Any]:
 
 def assessment_record(found: AssessmentResult) -> dict[str, Any]:
     """An assessment, as `evarl assess` prints it."""
-    boards = is_board(found.observations[0])
     starts: list[Any] = [np.ravel(seen).tolist() for seen in found.observations]
     legend = {}
-    if boards:
+    if is_board(found.observations[0]):
         starts, legend["legend"] = pictures(found.observations, found.world)
-    columns = (
-        starts,
-        found.mean_returns.tolist(),
-        found.returns.tolist(),
-        *((x[:, 0] if x.shape[1] == 1 else x).tolist() for x in (found.lowest, found.highest)),
-    )
-    names = ("start", "return", "returns", "lowest", "highest")
+    lowest, highest = ((x[:, 0] if x.shape[1] == 1 else x).tolist() for x in (found.lowest, found.highest))
+    columns = {"start": starts, "return": found.mean_returns.tolist(), "returns": found.returns.tolist()}
+    columns |= {"lowest": lowest, "highest": highest}
     at_states = zip(found.states, found.predicted_at_states.tolist() or [None] * len(found.states), strict=True)
     return {
         "run": found.run,
         "world": found.world,
         "seed": found.seed,
         "policy": found.policy,
-        "scenarios": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
+        "scenarios": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
         "not_fitted": found.not_fitted,
         "predicted": found.mean,
         "predicted_spread": found.standard_deviation,
         "start_states_drawn": found.drawn,
         "start_states_distinct": found.distinct,
         "states": [{"state": list(state), "predicted": value} for state, value in at_states],
-        "outside_training": [dataclasses.asdict(outside) for outside in found.outside_training],
+        "outside_training": [outside._asdict() for outside in found.outside_training],
     } | legend
 
 
@@ -65,10 +60,11 @@ def _seed(seed: SeedEvaluation, points: bool) -> dict[str, Any]:
 
 
 def _queries(queries: Queries, points: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"scores": {name: dataclasses.asdict(one) for name, one in queries.scores.items()}}
-    if points:
-        found["truth"] = queries.truth.value.tolist()
-        found["standard_error"] = queries.truth.standard_error.tolist()
-        found["rollouts"] = queries.truth.rollouts
-        found["predictions"] = {name: values.tolist() for name, values in queries.mean_predictions.items()}
-    return found
+    scores = {"scores": {name: dataclasses.asdict(one) for name, one in queries.scores.items()}}
+    every = {
+        "truth": queries.truth.value.tolist(),
+        "standard_error": queries.truth.standard_error.tolist(),
+        "rollouts": queries.truth.rollouts,
+        "predictions": {name: values.tolist() for name, values in queries.mean_predictions.items()},
+    }
+    return scores | (every if points else {})

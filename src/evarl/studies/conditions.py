@@ -136,7 +136,7 @@ class ConditionResults:
 
     def skill(self, kind: str, without: Sequence[str] = WITHOUT) -> MeanAndError | None:
         """Skill of the evaluator over the best of some predictors, from squared errors averaged over seeds first."""
-        from evarl.evaluation.scores import skill_of_scores  # imports JAX
+        from evarl.evaluation.scores import skill  # imports JAX
 
         scores = {
             name: [stored_score(one) for one in known.values()]
@@ -146,7 +146,7 @@ class ConditionResults:
         mine = scores.pop(EVALUATOR, None)
         if mine is None or not scores:
             return None
-        found = skill_of_scores(mine, scores).estimate
+        found = skill(mine, scores).estimate
         return None if found.mean is None else MeanAndError(found.mean, found.standard_error)
 
     def _scores(self, kind: str, predictor: str, measure: str) -> dict[int, dict[str, Any]]:

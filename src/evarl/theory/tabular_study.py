@@ -87,9 +87,12 @@ def tabular_study(
     logits = initial_logits(trials, restarts, seed)
     # Float64 is used here only; the rest of the package uses float32.
     with jax.enable_x64(True):
-        problem = Problem(*random_worlds(trials, seed), form, start, np.asarray(betas, np.float64))
+        arrays = (*random_worlds(trials, seed), form, start, np.asarray(betas, np.float64))
+        problem = Problem(*map(jnp.asarray, arrays))
         began = time.perf_counter()
-        program = jax.jit(_all_trials, static_argnums=2).lower(logits, problem, Schedule(steps, learning_rate)).compile()
+        program = (
+            jax.jit(_all_trials, static_argnums=2).lower(logits, problem, Schedule(steps, learning_rate)).compile()
+        )
         compiled = time.perf_counter()
         performance, loss = (np.asarray(x) for x in program(logits, problem))
         ended = time.perf_counter()

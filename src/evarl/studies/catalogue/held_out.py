@@ -55,13 +55,13 @@ def _job(preset: str, world: str, updates: int, changes: dict[str, Any], **setti
 
 
 def _table(worlds: Scores) -> ReportTable:
-    from evarl.evaluation.scores import skill_of_scores  # imports JAX
+    from evarl.evaluation.scores import skill  # imports JAX
 
     rows: list[tuple[Cell, ...]] = []
     for world, kinds in worlds.items():
         for kind, scores in kinds.items():
             errors = [scores[name].mse ** 0.5 for name in COLUMNS]
-            found = skill_of_scores([scores[EVALUATOR]], {name: [scores[name]] for name in (BLIND, CONSTANT)})
+            found = skill([scores[EVALUATOR]], {name: [scores[name]] for name in (BLIND, CONSTANT)})
             rows.append((world, kind, *errors, found.estimate.mean))
     return ReportTable(
         "held-out",

@@ -1,29 +1,62 @@
-"""Policies to be assessed: from a file of a run, from a checkpoint, or a Python function of the user."""
+"""Inputs of measurements: runs, random keys, and policies of runs, of files, or made by a Python function of the user."""
 
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array
 
-from evarl.agents.actor_critic import PolicyState
+from evarl.assessment.behaviour import Policy
 from evarl.errors import FileError, InputError
+from evarl.ranges import MOST, whole
 from evarl.runs.checks import check_finite
+from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.simulation.rollouts import Act
-from evarl.storage.tensors import load_arrays
+from evarl.storage.tensors import as_tree, load_arrays
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import AnyWorld, Key
 
 IN_CHECKPOINT = "agent/policy/"
 
 
-def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
-    """The parameters of a policy for this run's agent, from a policy file or the index-th seed of a checkpoint."""
+def opened(run: Run | str | Path) -> Run:
+    """The run, or the run in a directory, with compiled programs kept for the next measurement."""
+    keep_compiled_programs()
+    return run if isinstance(run, Run) else Run.load(run)
+
+
+def root_key(random_seed: int) -> Key:
+    """The key from which everything random in a measurement is derived; no key of training is derived from it."""
+    whole("random-seed", random_seed, least=-MOST)
+    return jax.random.fold_in(jax.random.PRNGKey(random_seed), 2**31 - 1)
+
+
+def _unknown(observation: Array) -> Any:
+    raise InputError("behaviour: this kind requires the action probabilities of the policy, which are not known")
+
+
+class AssessedPolicy(NamedTuple):
+    """A policy as measurements need it; as `Partial`s of parameters, policies share one compilation."""
+
+    act: Act
+    distribution: Policy = Partial(_unknown)
+    """π(· | observations), for kinds of behaviour that need it."""
+
+
+def agent_policy(run: Run, parameters: Any) -> AssessedPolicy:
+    """A policy of the run's agent."""
+    agent = run.learner.agent
+    return AssessedPolicy(Partial(agent.act, parameters), Partial(agent.distribution, parameters))
+
+
+def read_policy(run: Run, path: Path, index: int = 0) -> AssessedPolicy:
+    """A policy of the run's agent with parameters from a policy file, or of the index-th seed of a checkpoint."""
     arrays, about = load_arrays(path)
     if about.get("kind") == "checkpoint":
         stacked = {name.removeprefix(IN_CHECKPOINT): x for name, x in arrays.items() if name.startswith(IN_CHECKPOINT)}
@@ -38,23 +71,17 @@ def read_policy(run: Run, path: Path, index: int = 0) -> PolicyState:
         arrays = {name: x[index] for name, x in stacked.items()}
     elif about.get("kind") != "policy":
         raise FileError(f"{path}: is of kind {about.get('kind')}; expected a policy or a checkpoint")
-    environments = run.config.environments
-    wanted = jax.eval_shape(lambda key: run.learner.agent.init(key, environments).policy, jax.random.PRNGKey(0))
-    leaves, structure = jax.tree_util.tree_flatten_with_path(wanted)
-    named = {jax.tree_util.keystr(where, simple=True, separator="/"): leaf for where, leaf in leaves}
-    for name in sorted(named.keys() | arrays.keys()):
-        here, there = _shape(named.get(name)), _shape(arrays.get(name))
-        if here != there:
-            raise InputError(
-                f"policy: {path} does not fit this run's agent: {name} is {there} there and {here} here; "
-                "must be a policy with the same networks"
-            )
-    policy = jax.tree.unflatten(structure, [jnp.asarray(arrays[name]) for name in named])
-    check_finite(path, policy)
-    return policy
+    environments, agent = run.config.environments, run.learner.agent
+    wanted = jax.eval_shape(lambda key: agent.init(key, environments).policy, jax.random.PRNGKey(0))
+    try:
+        parameters = as_tree(path, arrays, wanted)
+    except FileError as error:
+        raise InputError(f"policy: {error}; must be a policy with the same networks as this run's") from error
+    check_finite(path, parameters)
+    return agent_policy(run, parameters)
 
 
-def import_policy(name: str, world: AnyWorld) -> Act:
+def import_policy(name: str, world: AnyWorld) -> AssessedPolicy:
     """The function `f(key, observations) → (actions, log-probabilities or None)` that the user names as module:name.
 
     The module is searched in the current directory first. Actions are in the policy's units: whole numbers, or numbers
@@ -74,8 +101,7 @@ def import_policy(name: str, world: AnyWorld) -> Act:
 
     def act(key: Key, observation: Array) -> tuple[Array, Array]:
         action, log_prob = function(key, observation)
-        action = jnp.asarray(action)
-        return action, jnp.zeros(observation.shape[0]) if log_prob is None else log_prob
+        return jnp.asarray(action), jnp.zeros(observation.shape[0]) if log_prob is None else log_prob
 
     space, count = world.observation_space, 3
     abstract = jax.ShapeDtypeStruct((count, *space.shape), np.dtype(space.dtype))
@@ -93,11 +119,11 @@ def import_policy(name: str, world: AnyWorld) -> Act:
             f"policy-import: '{name}' gives actions {_shape(action)} for {count} observations; "
             f"must be {kind.__name__}{list(wanted)}"
         )
-    return act
+    return AssessedPolicy(Partial(act))
 
 
-def _shape(leaf: Any) -> str:
-    return "missing" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
+def _shape(array: Any) -> str:
+    return f"{array.dtype}{list(array.shape)}"
 
 
 def _brief(error: Exception) -> str:
