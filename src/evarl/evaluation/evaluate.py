@@ -18,7 +18,8 @@ from evarl.evaluation.results import START, VISITED, Evaluation, Queries, SeedEv
 from evarl.evaluation.scores import average
 from evarl.ope.configuration import LABELS, LogSettings
 from evarl.runs.run import Run
-from evarl.simulation.rollouts import Act, StartStates
+from evarl.simulation.episodes import StartStates
+from evarl.simulation.rollouts import Act
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_rollouts, check_states
 from evarl.truth.monte_carlo import Truth, true_values
