@@ -11,7 +11,7 @@ import tyro
 from evarl.cli.parsing import OpensRuns, parse
 from evarl.cli.tables import PlainTable, print_table
 from evarl.errors import InputError, plain_text
-from evarl.ope.configuration import LogSettings
+from evarl.ope.registry import LogSettings
 
 if TYPE_CHECKING:
     from evarl.evaluation.results import Evaluation, Row

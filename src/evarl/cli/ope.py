@@ -12,7 +12,7 @@ from evarl.cli.evaluate import parse_seeds
 from evarl.cli.parsing import OpensRuns, parse
 from evarl.cli.tables import PlainTable, print_table
 from evarl.errors import plain_text
-from evarl.ope.configuration import LogSettings
+from evarl.ope.registry import LogSettings
 
 if TYPE_CHECKING:
     from evarl.evaluation.logged import LoggedSeed
@@ -63,15 +63,8 @@ def _say(line: str) -> None:
 
 def _print(found: "LoggedSeed", confidence: float) -> None:
     head = f"seed {found.seed}: {found.trajectories} trajectories, {found.steps} steps"
-    columns = (
-        "method",
-        "J",
-        "s.e.",
-        f"{confidence:.0%} interval",
-        "effective sample",
-        "largest weight",
-        "Bellman error",
-    )
+    interval = f"{confidence:.0%} interval"
+    columns = ("method", "J", "s.e.", interval, "effective sample", "largest weight", "Bellman error")
     table = PlainTable(*columns, box=None, title=head, title_justify="left", title_style="bold")
     for method, one in found.estimates.items():
         tightest = [one.intervals[name] for name in ("bootstrap", "t") if name in one.intervals]
@@ -87,13 +80,11 @@ def _print(found: "LoggedSeed", confidence: float) -> None:
         )
     print()
     print_table(table)
-    for method, one in found.estimates.items():
-        for name in ("bernstein", "hoeffding"):
-            if name in one.intervals:
-                interval = one.intervals[name]
-                print(f"{method}: {confidence:.0%} {name} interval {interval.low:.3f} to {interval.high:.3f}")
     said: dict[str, list[str]] = {}
     for method, one in found.estimates.items():
+        for name, bound in one.intervals.items():
+            if name in ("bernstein", "hoeffding"):
+                print(f"{method}: {confidence:.0%} {name} interval {bound.low:.3f} to {bound.high:.3f}")
         for warning in one.warnings:
             said.setdefault(warning, []).append(method)
     for warning, methods in said.items():

@@ -14,7 +14,7 @@ from evarl.evaluation.predictors import EVALUATOR
 from evarl.evaluation.results import START, Evaluation, SeedEvaluation
 from evarl.evaluation.scores import average
 from evarl.evaluation.summary import over_policies, table
-from evarl.ope.configuration import LABELS, LogSettings
+from evarl.ope.registry import LABELS, LogSettings
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.simulation.simulator import simulator_for

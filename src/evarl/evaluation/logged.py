@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from evarl.ope.configuration import LogSettings
 from evarl.ope.estimation import estimate
-from evarl.ope.log import Log
-from evarl.ope.results import CollapsedWeights, Estimate
+from evarl.ope.log import CollapsedWeights, Estimate, Log
+from evarl.ope.registry import LogSettings
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 

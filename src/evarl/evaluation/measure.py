@@ -14,7 +14,7 @@ from evarl.evaluation.predictions import EvaluatorPredictions, Predictions
 from evarl.evaluation.predictors import CRITIC
 from evarl.evaluation.results import START, VISITED, Queries, SeedEvaluation
 from evarl.evaluation.scores import average
-from evarl.ope.configuration import LABELS, LogSettings
+from evarl.ope.registry import LABELS, LogSettings
 from evarl.runs.run import Run
 from evarl.simulation.episodes import StartStates
 from evarl.simulation.rollouts import Act

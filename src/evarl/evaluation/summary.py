@@ -7,8 +7,8 @@ import numpy as np
 from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT, ZEROED
 from evarl.evaluation.results import START, Row, SeedEvaluation
 from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root, skill_of_scores
-from evarl.ope.configuration import LABELS
 from evarl.ope.metrics import PolicyMetrics, policy_metrics
+from evarl.ope.registry import LABELS
 from evarl.stats import spearman
 
 

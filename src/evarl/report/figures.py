@@ -7,7 +7,7 @@ import numpy as np
 
 from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
 from evarl.evaluation.results import START, Evaluation, Queries
-from evarl.ope.configuration import LABELS
+from evarl.ope.registry import LABELS
 from evarl.report.drawing import rendered
 
 STYLES = {
