@@ -39,7 +39,7 @@ from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, 
 from evarl.runs.checkpoints import load_newest
 from evarl.runs.directory import open_run
 from evarl.runs.run import Run
-from evarl.storage.layout import LAYOUT
+from evarl.storage.files import LAYOUT
 from evarl.studies.catalogue import PAPER_STUDIES
 from evarl.studies.documents import verdict_table
 from evarl.studies.jobs import Job, Store

@@ -17,11 +17,10 @@ from evarl.learning.configuration import TrainConfig
 from evarl.ope.dataset import LoggedData
 from evarl.ope.estimation import estimate
 from evarl.ope.fqe import fit
-from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import prepare, target_actions
-from evarl.ope.log import Log
+from evarl.ope.log import CollapsedWeights, Log
 from evarl.ope.policy import TargetPolicy
-from evarl.ope.results import CollapsedWeights
+from evarl.ope.settings import FQEConfig
 from evarl.runs.train import train
 from evarl.simulation import simulator_for
 from evarl.truth.monte_carlo import true_values

@@ -19,10 +19,10 @@ from rich.table import Table
 from evarl.cli.tables import print_table
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe import FittedQ, fit
-from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import prepare, target_actions
 from evarl.ope.importance import Steps, per_decision, trajectory_wise
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.settings import FQEConfig
 
 STATES, ACTIONS, TRAJECTORIES, LENGTH, DISCOUNT = 20, 4, 500, 50, 0.9
 SAME = FQEConfig(convention="greedy-huber", target_interval=100)

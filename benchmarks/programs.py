@@ -14,7 +14,7 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, CompiledEngine, planned_bytes
 from evarl.learning.learner import Learner, make_learner
 from evarl.runs.groups import engines
-from evarl.runs.inputs import new_assessment
+from evarl.runs.train import new_assessment
 from evarl.simulation import Batch
 from evarl.simulation.compiled import CompiledSimulator, WorldStates
 from evarl.worlds.registry import make_world

@@ -22,9 +22,9 @@ from evarl.errors import InputError
 from evarl.evaluation.controlled import controlled_estimates
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import PRESETS, preset
-from evarl.ope.configuration import LogSettings
+from evarl.ope.estimation import check_fit
+from evarl.ope.registry import LogSettings
 from evarl.runs.limits import check_log, check_pretraining, check_training
-from evarl.sizes import check_fit
 from evarl.stats.bootstrap import bootstrap_distribution
 from evarl.storage.tensors import load_arrays, save_tree
 from evarl.studies.scales import SCALES

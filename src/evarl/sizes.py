@@ -8,7 +8,7 @@ import os
 import resource
 import shutil
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from evarl.errors import InputError
 from evarl.ranges import whole
@@ -25,19 +25,6 @@ WORKER_BYTES = 200 * 2**20
 """Memory of a process that has imported JAX."""
 START_BYTES, START_ADDRESSES = 300 * 2**20, 3 * 2**30
 """Memory, and addresses where `ulimit -v` limits them, for importing JAX and compiling the smallest program."""
-
-
-class FitSettings(Protocol):
-    """The settings of fitted Q evaluation that decide how much memory and time it needs."""
-
-    @property
-    def batch_size(self) -> int: ...  # noqa: D102
-    @property
-    def hidden_sizes(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def action_samples(self) -> int: ...  # noqa: D102
-    @property
-    def steps(self) -> int: ...  # noqa: D102
 
 
 def check_start() -> None:
@@ -139,18 +126,6 @@ def check_assessment(world: Any, scenarios: int, horizon: int, replicates: int) 
     name, value = "assessment.scenarios × horizon × replicates", f"{scenarios} × {horizon} × {replicates}"
     check_memory(name, value, needed, "an assessment")
     check_time(name, value, horizon, "an assessment")
-
-
-def check_fit(config: FitSettings, refits: int, rows: int, features: int) -> None:
-    """Raise InputError if fitted Q evaluation on `rows` logged transitions does not fit into memory, or takes hours."""
-    widest = max(config.hidden_sizes)
-    needed = 4.0 * config.batch_size * (features + widest)
-    check_memory("fqe.batch-size", config.batch_size, needed, "a batch")
-    check_memory("fqe.hidden-sizes", config.hidden_sizes, 16 * matrix_entries(features, *config.hidden_sizes), "a fit")
-    drawn = 4.0 * config.action_samples * rows
-    check_memory("fqe.action-samples", config.action_samples, drawn, "the sample of actions")
-    check_time("fqe.steps", config.steps, config.steps, "a fit")
-    check_time("fqe-refits", refits, float(refits) * config.steps, "all fits together")
 
 
 def check_reproduction(seeds: int, conditions: int) -> None:

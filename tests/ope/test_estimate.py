@@ -9,7 +9,7 @@ import pytest
 
 from evarl import ope
 from evarl.errors import InputError
-from evarl.ope.rules import shares
+from evarl.ope.log import shares
 
 DISCOUNT, STEPS = 0.9, 5
 EXACT = np.array([1.27102392, 2.82407608])

@@ -11,9 +11,9 @@ import pytest
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe import _fit, fit, fit_policy, select
-from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import prepare, row_observations, rows, target_actions
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.settings import FQEConfig
 from evarl.truth.exact import policy_values
 from evarl.worlds.tabular import Tabular, chain
 

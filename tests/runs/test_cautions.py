@@ -7,7 +7,7 @@ import pytest
 
 from evarl.cli.main import call
 from evarl.learning.configuration import TrainConfig, with_settings
-from evarl.runs.cautions import cautions
+from evarl.runs.checks import cautions
 from evarl.runs.metrics import MetricsTable
 
 # in the chain, the reward of a step depends on where it begins: one step from one state always returns the same

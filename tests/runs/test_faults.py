@@ -317,7 +317,7 @@ def one_line_after_progress(capfd, code: int, *arguments: str) -> str:
 def test_a_run_whose_folder_is_gone_has_failed(how, tmp_path, capfd, monkeypatch):
     """At the end of the last group, after its last checkpoint: nothing would have noticed."""
     out = tmp_path / "run"
-    saved = session._Group._save_results
+    saved = session.Group._save_results
 
     def lost(self):
         if how == "renamed":
@@ -330,7 +330,7 @@ def test_a_run_whose_folder_is_gone_has_failed(how, tmp_path, capfd, monkeypatch
             (out / "config.json").write_text("{}")
         saved(self)
 
-    monkeypatch.setattr(session._Group, "_save_results", lost)
+    monkeypatch.setattr(session.Group, "_save_results", lost)
     said = one_line(capfd, 1, "train", "navigation", *TINY, "--updates", "3", "--out", str(out))
     assert f"out: {out} was deleted, renamed or replaced during training" in said
     assert not (out / "summary.json").exists()
@@ -340,7 +340,7 @@ def test_a_run_that_is_put_back_goes_on(tmp_path, monkeypatch, capfd):
     """Renamed in mid-training, as by a user in another terminal."""
     out, flags = tmp_path / "run", ["train", "navigation", *TINY, "--updates", "40", "--checkpoint-seconds", "0.001"]
     assert call([*flags, "--out", str(tmp_path / "whole")]) == 0
-    save = session._Group._save
+    save = session.Group._save
 
     def lost(self):
         if self.done > 5 and out.exists():
@@ -348,7 +348,7 @@ def test_a_run_that_is_put_back_goes_on(tmp_path, monkeypatch, capfd):
         save(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(session._Group, "_save", lost)
+        patched.setattr(session.Group, "_save", lost)
         one_line(capfd, 1, *flags, "--out", str(out))
     assert not out.exists(), "nothing is written where the run is no more"
     (tmp_path / "elsewhere").rename(out)

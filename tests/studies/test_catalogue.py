@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from evarl.cli.main import call
 from evarl.errors import InputError
-from evarl.ope.configuration import LABELS
+from evarl.ope.registry import LABELS
 from evarl.studies.assemble import study_report
 from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, gradients, study
 from evarl.studies.jobs import Store, with_needs

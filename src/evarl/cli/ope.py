@@ -10,7 +10,7 @@ import tyro
 from evarl.cli.parsing import PrintsResults, RunPath, parse, parse_seeds, write_results
 from evarl.cli.tables import PlainTable, number, print_table, say
 from evarl.errors import plain_text
-from evarl.ope.configuration import LogSettings
+from evarl.ope.registry import LogSettings
 
 if TYPE_CHECKING:
     from evarl.evaluation.logged import LoggedSeed

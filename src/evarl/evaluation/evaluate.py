@@ -16,7 +16,7 @@ from evarl.evaluation.predictions import EvaluatorPredictions, Predictions
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import START, VISITED, Evaluation, Queries, SeedEvaluation, over_policies, table
 from evarl.evaluation.scores import average
-from evarl.ope.configuration import LABELS, LogSettings
+from evarl.ope.registry import LABELS, LogSettings
 from evarl.runs.run import Run
 from evarl.simulation.episodes import StartStates
 from evarl.simulation.rollouts import Act

@@ -11,10 +11,9 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from evarl.evaluation.inputs import opened
-from evarl.ope.configuration import LogSettings
 from evarl.ope.estimation import estimate
-from evarl.ope.log import Log
-from evarl.ope.results import CollapsedWeights, Estimate
+from evarl.ope.log import CollapsedWeights, Estimate, Log
+from evarl.ope.registry import LogSettings
 from evarl.runs.run import Run
 
 DEFAULT = LogSettings()

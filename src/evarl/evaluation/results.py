@@ -10,8 +10,8 @@ from evarl.evaluation.logged import LoggedSeed
 from evarl.evaluation.predictions import Predictions
 from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT, ZEROED
 from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root, score, skill
-from evarl.ope.configuration import LABELS
 from evarl.ope.metrics import PolicyMetrics, policy_metrics
+from evarl.ope.registry import LABELS
 from evarl.stats import spearman
 from evarl.truth.monte_carlo import Truth
 

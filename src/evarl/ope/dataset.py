@@ -158,41 +158,28 @@ def validated(data: LoggedData) -> LoggedData:
     if discrete and arrays["action"].shape != shape:
         raise InputError(f"action: integers of shape {arrays['action'].shape}; must be {shape}, one for each step")
     mask = arrays["mask"]
-    if (row := _first(~mask[:, 0])) is not None:
-        raise InputError(f"mask: trajectory {row[0]} has no first step; must have at least one step")
-    if (row := _first(mask[:, 1:] & ~mask[:, :-1])) is not None:
-        raise InputError(f"mask: trajectory {row[0]} has a gap before step {row[1] + 1}; must have none")
+    _refuse("mask", ~mask[:, 0], "trajectory {} has no first step; must have at least one step")
+    gaps = np.pad(mask[:, 1:] & ~mask[:, :-1], ((0, 0), (1, 0)))
+    _refuse("mask", gaps, "trajectory {} has a gap before step {}; must have none")
     for name in ("observation", "action", "reward", "log_prob"):
-        array = arrays.get(name, mask)
-        if np.issubdtype(array.dtype, np.floating):
+        if name in arrays and np.issubdtype(arrays[name].dtype, np.floating):
             # padding must be finite too: 0 · NaN is NaN
-            broken = ~np.isfinite(array.reshape(*shape, -1)).all(axis=-1)
-            if (row := _first(broken)) is not None:
-                raise InputError(f"{name}: is not finite in trajectory {row[0]}, step {row[1]}; must be finite")
-    if not np.isfinite(arrays["final_observation"]).all():
-        row = _first(~np.isfinite(arrays["final_observation"].reshape(shape[0], -1)).all(axis=1))
-        raise InputError(f"final_observation: is not finite in trajectory {row[0] if row else 0}; must be finite")
+            broken = ~np.isfinite(arrays[name].reshape(*shape, -1)).all(axis=-1)
+            _refuse(name, broken, "is not finite in trajectory {}, step {}; must be finite")
+    broken = ~np.isfinite(arrays["final_observation"].reshape(shape[0], -1)).all(axis=1)
+    _refuse("final_observation", broken, "is not finite in trajectory {}; must be finite")
     if discrete:
-        if "log_prob" in arrays and (row := _first(mask & (arrays["log_prob"] > 1e-6))) is not None:
-            value = arrays["log_prob"][row]
-            raise InputError(
-                f"log_prob: {value:g} in trajectory {row[0]}, step {row[1]} is above 0; "
-                "must be logarithms of probabilities, not probabilities"
-            )
-        if (row := _first(mask & (arrays["action"] < 0))) is not None:
-            raise InputError(
-                f"action: {arrays['action'][row]} in trajectory {row[0]}, step {row[1]} is negative; must be at least 0"
-            )
+        action, log_prob = arrays["action"], arrays.get("log_prob", np.zeros(shape))
+        log = "{value:g} in trajectory {}, step {} is above 0; must be logarithms of probabilities, not probabilities"
+        _refuse("log_prob", mask & (log_prob > 1e-6), log, log_prob)
+        negative = "{value} in trajectory {}, step {} is negative; must be at least 0"
+        _refuse("action", mask & (action < 0), negative, action)
     last = mask & ~np.concatenate([mask[:, 1:], np.zeros_like(mask[:, :1])], axis=1)
     for name in ("terminated", "truncated"):
-        if (row := _first(arrays[name] & mask & ~last)) is not None:
-            raise InputError(
-                f"{name}: trajectory {row[0]} goes on after step {row[1]}; must be set at the last step only"
-            )
-    if (row := _first(arrays["terminated"] & arrays["truncated"] & mask)) is not None:
-        raise InputError(
-            f"truncated: trajectory {row[0]} is both terminated and truncated at step {row[1]}; must be one"
-        )
+        early = arrays[name] & mask & ~last
+        _refuse(name, early, "trajectory {} goes on after step {}; must be set at the last step only")
+    both = arrays["terminated"] & arrays["truncated"] & mask
+    _refuse("truncated", both, "trajectory {} is both terminated and truncated at step {}; must be one")
     return data
 
 
@@ -202,10 +189,11 @@ def _fields(data: LoggedData) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in fields.items() if value is not None}
 
 
-def _first(broken: Bool[np.ndarray, "..."]) -> tuple[int, ...] | None:
-    """The index of the first entry that is True."""
-    found = np.argwhere(broken)
-    return None if len(found) == 0 else tuple(int(i) for i in found[0])
+def _refuse(name: str, broken: Bool[np.ndarray, "..."], text: str, array: np.ndarray | None = None) -> None:
+    """Raise InputError about the first place that is True, which is put into the text, with the array's value there."""
+    if broken.any():
+        place = tuple(int(i) for i in np.argwhere(broken)[0])
+        raise InputError(f"{name}: {text.format(*place, value=None if array is None else array[place])}")
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
@@ -218,8 +206,7 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
         return array.astype(bool)
     if name == "action" and array.dtype.kind != "f":
         whole = array.astype(np.int32)
-        if (row := _first(whole != array)) is not None:
-            raise InputError(f"action: {array[row]} is too large; must be a whole number of 32 bits")
+        _refuse(name, whole != array, "{value} is too large; must be a whole number of 32 bits", array)
         return whole
     if name not in ("reward", "log_prob") and array.dtype.kind in "ub":
         return array

@@ -25,21 +25,8 @@ from jaxtyping import Array, Float
 from scipy.optimize import nnls
 
 from evarl.errors import InputError
-from evarl.ope.importance import (
-    Scalar,
-    Steps,
-    StepSums,
-    WeightedEstimate,
-    per_decision,
-    resampled_per_decision,
-    resampled_shares,
-    standard_error,
-    step_terms,
-    step_values,
-    sums_for,
-    total,
-    uniform_share,
-)
+from evarl.ope import importance
+from evarl.ope.importance import Scalar, Share, Shares, Steps, StepSums, WeightedEstimate, total, uniform_share
 from evarl.worlds.world import Key
 
 MOST_LENGTHS = 25
@@ -88,7 +75,7 @@ def residuals(steps: Steps, model: ModelValues) -> Float[Array, "N T"]:
 
 @partial(jax.jit, static_argnames="self_normalised")
 def doubly_robust(
-    steps: Steps, model: ModelValues, share: Float[Array, " N"] | None = None, *, self_normalised: bool = False
+    steps: Steps, model: ModelValues, share: Share | None = None, *, self_normalised: bool = False
 ) -> WeightedEstimate:
     """The doubly robust estimate: DR, or WDR if self-normalised. Shares are uniform by default.
 
@@ -99,16 +86,16 @@ def doubly_robust(
     (2.5, 0.0)
     """
     share = uniform_share(steps) if share is None else share
-    correction = per_decision(_corrected(steps, model), share, self_normalised=self_normalised)
+    correction = importance.per_decision(_corrected(steps, model), share, self_normalised=self_normalised)
     return _with_contribution(correction, _first(steps, model) + correction.contribution, share)
 
 
 @partial(jax.jit, static_argnames="self_normalised")
 def resampled_doubly_robust(
-    steps: Steps, model: ModelValues, shares: Float[Array, "B N"], *, self_normalised: bool = False
+    steps: Steps, model: ModelValues, shares: Shares, *, self_normalised: bool = False
 ) -> Float[Array, " B"]:
     """The values of `doubly_robust` for many shares of the same trajectories, with the same model."""
-    correction = resampled_per_decision(_corrected(steps, model), shares, self_normalised=self_normalised)
+    correction = importance.resampled_per_decision(_corrected(steps, model), shares, self_normalised=self_normalised)
     return total(shares, _first(steps, model)) + correction
 
 
@@ -116,7 +103,7 @@ def magic(
     key: Key,
     steps: Steps,
     model: ModelValues,
-    share: Float[Array, " N"] | None = None,
+    share: Share | None = None,
     *,
     lengths: Sequence[int] | None = None,
     resamples: int = 200,
@@ -138,7 +125,7 @@ def magic(
         raise NoMixtureError("share: all of it belongs to one trajectory; a covariance requires at least 2")
     chosen = _lengths(steps.mask.shape[1], lengths)
     wdr = doubly_robust(steps, model, share, self_normalised=True)
-    shares = resampled_shares(key, share, resamples)
+    shares = importance.resampled_shares(key, share, resamples)
     terms = _correction_terms(steps, model, share[None])
     contribution, again = _mixed(terms, _first(steps, model), share, shares, steps.discount, chosen)
     parts, spread = np.asarray(contribution, np.float64), np.asarray(share, np.float64)
@@ -156,9 +143,7 @@ def magic(
     return Mixture(_with_contribution(wdr, mixed, share), chosen, weights, candidates, bias, covariance)
 
 
-def resampled_magic(
-    mixture: Mixture, steps: Steps, model: ModelValues, shares: Float[Array, "B N"]
-) -> Float[Array, " B"]:
+def resampled_magic(mixture: Mixture, steps: Steps, model: ModelValues, shares: Shares) -> Float[Array, " B"]:
     """The values of a mixture for many shares: denominators are computed again, the weights of the mixture are not."""
     steps, model = jax.tree.map(jnp.asarray, (steps, model))
     terms = _correction_terms(steps, model, shares)
@@ -193,12 +178,10 @@ def _first(steps: Steps, model: ModelValues) -> Float[Array, " N"]:
     return jnp.where(steps.mask[:, 0], model.v[:, 0], 0.0)
 
 
-def _with_contribution(
-    like: WeightedEstimate, contribution: Float[Array, " N"], share: Float[Array, " N"]
-) -> WeightedEstimate:
+def _with_contribution(like: WeightedEstimate, contribution: Float[Array, " N"], share: Share) -> WeightedEstimate:
     value = total(share, contribution)
     return like._replace(
-        value=value, contribution=contribution, standard_error=standard_error(contribution, value, share)
+        value=value, contribution=contribution, standard_error=importance.standard_error(contribution, value, share)
     )
 
 
@@ -213,37 +196,30 @@ def _lengths(steps: int, chosen: Sequence[int] | None) -> tuple[int, ...]:
 
 
 @jax.jit
-def _correction_terms(steps: Steps, model: ModelValues, shares: Float[Array, "B N"]) -> StepSums:
-    return step_terms(_corrected(steps, model), shares)
+def _correction_terms(steps: Steps, model: ModelValues, shares: Shares) -> StepSums:
+    return importance.step_terms(_corrected(steps, model), shares)
 
 
 def _corrections(sums: StepSums, discount: Scalar, lengths: tuple[int, ...]) -> Float[Array, " J"]:
     """Σ_{t<j} γ^t S_t R_t for each j."""
-    so_far = jnp.cumsum(step_values(sums, discount))
+    so_far = jnp.cumsum(importance.step_values(sums, discount))
     return jnp.concatenate([jnp.zeros_like(so_far[:1]), so_far])[np.asarray(lengths)]
 
 
 @partial(jax.jit, static_argnames="lengths")
 def _candidates(
-    terms: StepSums,
-    first: Float[Array, " N"],
-    shares: Float[Array, "B N"],
-    discount: Scalar,
-    lengths: tuple[int, ...],
+    terms: StepSums, first: Float[Array, " N"], shares: Shares, discount: Scalar, lengths: tuple[int, ...]
 ) -> Float[Array, "B J"]:
     """g^(j) for each row of shares."""
-    corrections = jax.vmap(lambda sums: _corrections(sums, discount, lengths), in_axes=1)(sums_for(terms, shares))
+    corrections = jax.vmap(lambda sums: _corrections(sums, discount, lengths), in_axes=1)(
+        importance.sums_for(terms, shares)
+    )
     return total(shares, first)[:, None] + corrections
 
 
 @partial(jax.jit, static_argnames="lengths")
 def _mixed(
-    terms: StepSums,
-    first: Float[Array, " N"],
-    share: Float[Array, " N"],
-    shares: Float[Array, "B N"],
-    discount: Scalar,
-    lengths: tuple[int, ...],
+    terms: StepSums, first: Float[Array, " N"], share: Share, shares: Shares, discount: Scalar, lengths: tuple[int, ...]
 ) -> tuple[Float[Array, "N J"], Float[Array, "B J"]]:
     """Contributions of trajectories to each g^(j), and the g^(j) of bootstrap samples."""
     sums = jax.tree.map(lambda column: total(column, share), terms)

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from evarl.errors import InputError
-from evarl.ope.log import Log
+from evarl.ope.log import CollapsedWeights, Estimate, Log
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.registry import Estimator, chosen, estimators
-from evarl.ope.results import CollapsedWeights, Estimate
-from evarl.ope.settings import Settings
-from evarl.sizes import check_fit, check_memory
+from evarl.ope.settings import FQEConfig, Settings
+from evarl.sizes import check_memory, check_time, matrix_entries
 
 DEFAULT = Settings()
 
@@ -20,17 +19,11 @@ DEFAULT = Settings()
 def estimate(
     log: Log, policy: TargetPolicy, settings: Settings = DEFAULT, methods: Sequence[str] | None = None
 ) -> dict[str, Estimate]:
-    """Estimates of J, and of V at `log.states` [Q, ...], by method.
+    """Estimates of J, and of V at `log.states` [Q, ...], by method; all registered ones by default.
 
     A time limit does not end the value by default: fitted Q evaluation and the doubly robust methods continue with the
     model's value there. With `settings.fqe.time_feature` the value ends at the T-th step, as it always does for importance
     sampling alone.
-
-    Args:
-        log: logged data, with the discount and the query states.
-        policy: the policy to evaluate.
-        settings: settings of the estimators.
-        methods: names of registered estimators; all by default.
     """
     settings.validate()
     asked = chosen(estimators() if methods is None else methods)
@@ -43,9 +36,20 @@ def estimate(
     needed = 4.0 * settings.resamples * data.trajectories
     check_memory("resamples", settings.resamples, needed, "a bootstrap sample of every trajectory")
     found = {}
-    for estimator in asked:
+    for estimator in asked:  # not a comprehension, which some versions of Python count in `stacklevel`
         found[estimator.name] = _checked(estimator, log, policy, settings)
     return found
+
+
+def check_fit(config: FQEConfig, refits: int, rows: int, features: int) -> None:
+    """Raise InputError if fitted Q evaluation on `rows` logged transitions does not fit into memory, or takes hours."""
+    widest = max(config.hidden_sizes)
+    check_memory("fqe.batch-size", config.batch_size, 4.0 * config.batch_size * (features + widest), "a batch")
+    check_memory("fqe.hidden-sizes", config.hidden_sizes, 16 * matrix_entries(features, *config.hidden_sizes), "a fit")
+    drawn = 4.0 * config.action_samples * rows
+    check_memory("fqe.action-samples", config.action_samples, drawn, "the sample of actions")
+    check_time("fqe.steps", config.steps, config.steps, "a fit")
+    check_time("fqe-refits", refits, float(refits) * config.steps, "all fits together")
 
 
 def _checked(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:

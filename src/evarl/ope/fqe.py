@@ -19,9 +19,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
-from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.fqe_table import Scales, Table, prepare, target_actions
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.settings import FQEConfig
 from evarl.ranges import flag
 from evarl.worlds.world import Key, lenient_promotion
 
@@ -95,17 +95,10 @@ def fit(config: FQEConfig, table: Table, target: Float[Array, "R ..."], key: Key
         expected = "[R, A]" if discrete else "[R, S, D]"
         raise InputError(f"target: has shape {target.shape}; must be {expected} with R = {table.features.shape[0]}")
     inputs = table.features.shape[1] + (0 if discrete else table.action.shape[1])
-    schedule = _Schedule(
-        jnp.int32(config.steps),
-        jnp.int32(config.target_interval),
-        jnp.float32(config.learning_rate),
-        jnp.float32(config.tolerance),
-    )
-    program = _Program(
-        sizes=(inputs, *config.hidden_sizes, target.shape[1] if discrete else 1),
-        batch_size=config.batch_size,
-        huber=discrete and config.convention == "greedy-huber",
-    )
+    steps, interval = jnp.int32(config.steps), jnp.int32(config.target_interval)
+    schedule = _Schedule(steps, interval, jnp.float32(config.learning_rate), jnp.float32(config.tolerance))
+    sizes = (inputs, *config.hidden_sizes, target.shape[1] if discrete else 1)
+    program = _Program(sizes, config.batch_size, huber=discrete and config.convention == "greedy-huber")
     return _fit(table, target if discrete else table.scales.actions(target), key, schedule, program)
 
 

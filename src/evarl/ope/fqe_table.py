@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from evarl.agents.networks import flat_features
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
-from evarl.ope.fqe_configuration import FQEConfig
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.settings import FQEConfig
 from evarl.worlds.world import Key
 
 BOUND = 10.0
@@ -146,22 +146,18 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
     )
 
 
-def target_actions(config: FQEConfig, data: LoggedData, policy: TargetPolicy, key: Key) -> Float[Array, "R ..."]:
-    """The policy's actions at every row of the log, final observations included, which are all that fitting needs of it.
-
-    Discrete actions: probabilities [R, A]; under greedy-huber, 1 for the most probable. Continuous actions: draws [R, S, D];
-    under greedy-huber the mode alone, [R, 1, D].
-    """
-    return actions_at(config, data, policy, row_observations(data), key)
-
-
-def actions_at(
-    config: FQEConfig, data: LoggedData, policy: TargetPolicy, observation: Shaped[np.ndarray, "B ..."], key: Key
+def target_actions(
+    config: FQEConfig, data: LoggedData, policy: TargetPolicy, key: Key, at: Shaped[np.ndarray, "B ..."] | None = None
 ) -> Float[Array, "B ..."]:
-    """The policy's actions at a batch of observations, in the form of `target_actions`."""
+    """The policy's actions `at` a batch of observations, by default the R rows of the log: all that fitting needs of it.
+
+    Discrete actions: probabilities [B, A]; under greedy-huber, 1 for the most probable. Continuous actions: draws [B, S, D];
+    under greedy-huber the mode alone, [B, 1, D].
+    """
+    observation = row_observations(data) if at is None else at
 
     def ask(function: Callable[[Array], Array]) -> np.ndarray:
-        return in_blocks(lambda at: function(jnp.asarray(observation[at])), len(observation))
+        return in_blocks(lambda block: function(jnp.asarray(observation[block])), len(observation))
 
     greedy = config.convention == "greedy-huber"
     if data.discrete:

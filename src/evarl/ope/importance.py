@@ -37,6 +37,10 @@ from jaxtyping import Array, Bool, Float
 from evarl.worlds.world import Key
 
 Scalar = Float[Array, ""] | float
+Share = Float[Array, " N"]
+"""The share of each trajectory."""
+Shares = Float[Array, "B N"]
+"""Many of them."""
 
 
 class Steps(NamedTuple):
@@ -97,9 +101,7 @@ class _Step(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="self_normalised")
-def trajectory_wise(
-    steps: Steps, share: Float[Array, " N"] | None = None, *, self_normalised: bool = False
-) -> WeightedEstimate:
+def trajectory_wise(steps: Steps, share: Share | None = None, *, self_normalised: bool = False) -> WeightedEstimate:
     """Trajectory-wise importance sampling: TIS, or WIS if self-normalised. Shares are uniform by default.
 
     >>> steps = Steps(jnp.asarray([[1.0], [3.0]]), jnp.log(jnp.asarray([[0.5], [1.5]])), jnp.ones((2, 1), bool), 1.0)
@@ -117,9 +119,7 @@ def trajectory_wise(
 
 
 @partial(jax.jit, static_argnames="self_normalised")
-def per_decision(
-    steps: Steps, share: Float[Array, " N"] | None = None, *, self_normalised: bool = False
-) -> WeightedEstimate:
+def per_decision(steps: Steps, share: Share | None = None, *, self_normalised: bool = False) -> WeightedEstimate:
     """Per-decision importance sampling: PDIS, or WPDIS if self-normalised. Shares are uniform by default.
 
     >>> log_ratio = jnp.log(jnp.asarray([[0.5, 1.0], [1.5, 2.0]]))
@@ -161,9 +161,7 @@ def per_decision(
 
 
 @partial(jax.jit, static_argnames="self_normalised")
-def resampled_trajectory_wise(
-    steps: Steps, shares: Float[Array, "B N"], *, self_normalised: bool = False
-) -> Float[Array, " B"]:
+def resampled_trajectory_wise(steps: Steps, shares: Shares, *, self_normalised: bool = False) -> Float[Array, " B"]:
     """The values of `trajectory_wise` for many shares of the same trajectories, denominators included."""
     log_weight, returns = _whole(steps)
     if not self_normalised:
@@ -173,9 +171,7 @@ def resampled_trajectory_wise(
 
 
 @partial(jax.jit, static_argnames="self_normalised")
-def resampled_per_decision(
-    steps: Steps, shares: Float[Array, "B N"], *, self_normalised: bool = False
-) -> Float[Array, " B"]:
+def resampled_per_decision(steps: Steps, shares: Shares, *, self_normalised: bool = False) -> Float[Array, " B"]:
     """The values of `per_decision` for many shares of the same trajectories, denominators included.
 
     The sums of a step are products of matrices [T, N] and [N, B]: B × N × T numbers are multiplied but never stored.
@@ -187,7 +183,7 @@ def resampled_per_decision(
 
 
 @partial(jax.jit, static_argnames="resamples")
-def resampled_shares(key: Key, share: Float[Array, " N"], resamples: int) -> Float[Array, "B N"]:
+def resampled_shares(key: Key, share: Share, resamples: int) -> Float[Array, "B N"]:
     """Shares of bootstrap samples: as many trajectories as have a share, drawn from those with replacement.
 
     A trajectory drawn c times gets the share c·p_i; each row is normalised to sum to 1.
@@ -216,7 +212,7 @@ def step_values(sums: StepSums, discount: Scalar) -> Float[Array, " T"]:
     return _powers(discount, sums.weight) * alive * _ratio(sums.weighted_reward, sums.weight)
 
 
-def step_terms(steps: Steps, shares: Float[Array, "B N"]) -> StepSums:
+def step_terms(steps: Steps, shares: Shares) -> StepSums:
     """[T, N]: what each trajectory adds to the sums per unit of share, for any of these shares."""
     log_share = _support(shares)
 
@@ -227,14 +223,12 @@ def step_terms(steps: Steps, shares: Float[Array, "B N"]) -> StepSums:
     return _walk(visit, jnp.exp(log_share), _time_first(steps))[1][1]
 
 
-def sums_for(terms: StepSums, shares: Float[Array, "B N"]) -> StepSums:
+def sums_for(terms: StepSums, shares: Shares) -> StepSums:
     """[T, B]: the sums for each row of shares."""
     return jax.tree.map(lambda column: total(column, shares.T), terms)
 
 
-def standard_error(
-    contribution: Float[Array, " N"], value: Float[Array, ""], share: Float[Array, " N"]
-) -> Float[Array, ""]:
+def standard_error(contribution: Float[Array, " N"], value: Float[Array, ""], share: Share) -> Float[Array, ""]:
     """√(Σ_i p_i² (x_i − value)² · n/(n−1)), n = 1/Σ p_i²."""
     count = 1.0 / total(share, share)
     spread = jnp.where(share > 0, share * (contribution - value), 0.0)
@@ -252,7 +246,7 @@ def uniform_share(steps: Steps) -> Float[Array, " N"]:
     return jnp.full(count, 1.0 / count, steps.reward.dtype)
 
 
-def _summarise(contribution: Float[Array, " N"], share: Float[Array, " N"], log_weight: _LogWeight) -> WeightedEstimate:
+def _summarise(contribution: Float[Array, " N"], share: Share, log_weight: _LogWeight) -> WeightedEstimate:
     """Value, standard error and concentration of the weights."""
     value = total(share, contribution)
     weight = _relative_weight(log_weight, jnp.log(share))  # relative to the largest, so no square underflows
@@ -267,7 +261,7 @@ def _whole(steps: Steps) -> tuple[_LogWeight, Float[Array, " N"]]:
     return log_weight, total(by_step.reward.T, _powers(steps.discount, by_step.reward))
 
 
-def _support(shares: Float[Array, "B N"]) -> Float[Array, " N"]:
+def _support(shares: Shares) -> Float[Array, " N"]:
     """Log-share 0 of trajectories with any share and −∞ of others, so that these do not set the unit of weight."""
     return jnp.where(shares.max(axis=0) > 0, 0.0, -jnp.inf).astype(shares.dtype)
 

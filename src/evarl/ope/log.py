@@ -1,4 +1,4 @@
-"""A log prepared for estimators: what several of them need is computed once."""
+"""What estimators are given, a log with what several of them need computed once, and what they return, an estimate."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,16 +11,17 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
-from evarl.ope.fqe_configuration import Convention
 from evarl.ope.fqe_table import in_blocks
 from evarl.ope.importance import Steps
 from evarl.ope.model import Model
 from evarl.ope.policy import TargetPolicy
-from evarl.ope.rules import shares
-from evarl.ope.settings import Rule, Settings
+from evarl.ope.settings import Convention, Rule, Settings
+from evarl.stats.intervals import Interval
 from evarl.worlds.world import Key
 
 T = TypeVar("T")
+SAME = 1e-5
+"""Observations that differ by less belong to one state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,9 @@ class Log:
         """Fitted Q evaluation of a policy, by the convention of the settings unless given."""
         config = settings.fqe if convention is None else replace(settings.fqe, convention=convention)
         name = ("model", id(policy), config, settings.random_seed)
-        return self._once(name, policy, lambda: Model(config, self.data, policy, self.discount, fit_key(settings)))
+        return self._once(
+            name, policy, lambda: Model(config, self.data, policy, self.discount, random_keys(settings)[0])
+        )
 
     def state_values(self, rule: Rule, value: Callable[[Float[Array, " N"]], float]) -> Float[np.ndarray, " Q"] | None:
         """V at the query states from a function of the trajectories' shares; NaN where the rule selects none."""
@@ -89,14 +92,41 @@ class Log:
         return found
 
 
-def fit_key(settings: Settings) -> Key:
-    """The random key of fits."""
-    return jax.random.split(jax.random.PRNGKey(settings.random_seed))[0]
+class CollapsedWeights(UserWarning):
+    """The effective sample size of an estimate is a small part of the trajectories."""
 
 
-def bootstrap_key(settings: Settings) -> Key:
-    """The random key of bootstrap samples."""
-    return jax.random.split(jax.random.PRNGKey(settings.random_seed))[1]
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """An estimate of J and of state values, with its uncertainty and diagnostics."""
+
+    method: str = ""
+    """Name of the estimator; `ope.estimate` fills it in."""
+    rule: Rule | None = None
+    """Trajectories from which values of states are estimated; `ope.estimate` fills it in."""
+    value: float
+    """J, the mean value over the logged start states."""
+    state_values: Float[np.ndarray, " Q"] | None = None
+    """V at the query states; NaN where the rule selects no trajectory."""
+    standard_error: float | None = None
+    """Of the value; None for fitted Q evaluation without refits."""
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    """By name: bootstrap, t, and with a range bernstein (empirical) and hoeffding."""
+    effective_sample_size: float | None = None
+    """(Σ w)² / Σ w² of the weights of whole trajectories; None without weights."""
+    largest_weight_share: float | None = None
+    bellman_error: float | None = None
+    """Of fitted Q evaluation on held-out trajectories."""
+    converged: bool | None = None
+    """Whether fitted Q evaluation converged; None for methods that do not use it."""
+    warnings: tuple[str, ...] = ()
+    """Reasons not to trust the estimate."""
+
+
+def random_keys(settings: Settings) -> tuple[Key, Key]:
+    """The random keys of fits and of bootstrap samples."""
+    fits, samples = jax.random.split(jax.random.PRNGKey(settings.random_seed))
+    return fits, samples
 
 
 def _log_ratio(data: LoggedData, policy: TargetPolicy) -> Float[Array, "N T"]:
@@ -109,3 +139,39 @@ def _log_ratio(data: LoggedData, policy: TargetPolicy) -> Float[Array, "N T"]:
     if np.isnan(ratio[np.asarray(data.mask)]).any():
         raise InputError("policy.log_prob: is NaN for some logged actions; must be logarithms of probabilities")
     return jnp.asarray(np.where(data.mask, ratio, 0.0), jnp.float32)
+
+
+def shares(rule: Rule, data: LoggedData, states: Array | np.ndarray) -> Float[np.ndarray, "Q N"]:
+    """The share of each trajectory in the value of each query state [Q, ...], for methods that only weight trajectories.
+
+        pooled       equal shares of all: J for every s
+        per-start    equal shares of those that start at s, as in the paper
+        neighbours   a Gaussian kernel between s and their start states
+
+    Each row sums to 1, or is 0 where the rule selects no trajectory.
+
+    >>> data = LoggedData.from_arrays(observation=np.array([[[0.0]], [[1.0]], [[1.0]]]), action=np.zeros((3, 1), int),
+    ...     reward=np.ones((3, 1)), final_observation=np.zeros((3, 1)))
+    >>> shares("per-start", data, np.array([[1.0], [2.0]])).tolist()
+    [[0.0, 0.5, 0.5], [0.0, 0.0, 0.0]]
+    """
+    starts, queries = _flat(data.observation[:, 0]), _flat(states)
+    count = len(starts)
+    if rule == "pooled":
+        return np.full((len(queries), count), 1.0 / count)
+    scale = starts.std(axis=0) if rule == "neighbours" else np.ones(starts.shape[1])
+    scale = np.where(scale > SAME, scale, 1.0)
+    # one query at a time, since Q × N × F numbers may not fit into memory
+    distance = np.stack([(((starts - query) / scale) ** 2).sum(axis=1) for query in queries])
+    if rule == "per-start":
+        same = (distance <= SAME**2).astype(np.float64)
+        return same / np.maximum(same.sum(axis=1, keepdims=True), 1.0)
+    # Silverman's rule for the width, in units of the spread of start states; relative to the nearest, so that no row is 0
+    width = count ** (-1.0 / (starts.shape[1] + 4.0))
+    kernel = np.exp(-(distance - distance.min(axis=1, keepdims=True)) / (2.0 * width**2))
+    return kernel / kernel.sum(axis=1, keepdims=True)
+
+
+def _flat(observation: Array | np.ndarray) -> Float[np.ndarray, "B F"]:
+    array = np.asarray(observation)
+    return array.reshape(len(array), -1).astype(np.float64)

@@ -11,20 +11,12 @@ from jaxtyping import Array, Float
 from evarl.errors import InputError
 from evarl.ope import doubly_robust as corrected
 from evarl.ope import importance
-from evarl.ope.fqe_configuration import Convention
 from evarl.ope.importance import WeightedEstimate
-from evarl.ope.log import Log, bootstrap_key
+from evarl.ope.log import Estimate, Log, random_keys
 from evarl.ope.model import Model
 from evarl.ope.policy import TargetPolicy
-from evarl.ope.results import Estimate
-from evarl.ope.settings import Settings
-from evarl.stats.intervals import (
-    Interval,
-    bernstein_interval,
-    hoeffding_interval,
-    percentile_interval,
-    t_interval,
-)
+from evarl.ope.settings import Convention, Settings
+from evarl.stats.intervals import Interval, bernstein_interval, hoeffding_interval, percentile_interval, t_interval
 
 
 class Weighted(NamedTuple):
@@ -46,7 +38,7 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
     value, refits = model.start_value(), settings.fqe_refits
     error, intervals = None, {}
     if refits:
-        numbers = np.asarray(jax.random.key_data(bootstrap_key(settings))).tolist()
+        numbers = np.asarray(jax.random.key_data(random_keys(settings)[1])).tolist()
         again = model.refitted(refits, np.random.default_rng(numbers))
         error = float(again.std(ddof=1))
         # the spread of the refits is the standard error itself, not that of their mean
@@ -63,19 +55,14 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
     )
 
 
-def trajectory_wise(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool = False) -> Estimate:
-    """Trajectory-wise importance sampling: TIS, or WIS if self-normalised."""
+def importance_sampling(
+    log: Log, policy: TargetPolicy, settings: Settings, per_decision: bool = False, self_normalised: bool = False
+) -> Estimate:
+    """Importance sampling, trajectory-wise (TIS, or WIS if self-normalised) or per decision (PDIS or WPDIS)."""
     steps, options = log.steps(policy, settings.clip), {"self_normalised": self_normalised}
-    one = partial(importance.trajectory_wise, steps, **options)
-    many = partial(importance.resampled_trajectory_wise, steps, **options)
-    return _estimate(log, settings, Weighted(one(log.uniform), one, many, bounded=not self_normalised))
-
-
-def per_decision(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool = False) -> Estimate:
-    """Per-decision importance sampling: PDIS, or WPDIS if self-normalised."""
-    steps, options = log.steps(policy, settings.clip), {"self_normalised": self_normalised}
-    one = partial(importance.per_decision, steps, **options)
-    many = partial(importance.resampled_per_decision, steps, **options)
+    one = partial(importance.per_decision if per_decision else importance.trajectory_wise, steps, **options)
+    again = importance.resampled_per_decision if per_decision else importance.resampled_trajectory_wise
+    many = partial(again, steps, **options)
     return _estimate(log, settings, Weighted(one(log.uniform), one, many, bounded=not self_normalised))
 
 
@@ -88,7 +75,7 @@ def magic(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     """MAGIC with fitted Q evaluation as the model; WDR where there is no covariance to mix by."""
     wdr = _doubly_robust(log, policy, settings, self_normalised=True)
     assert wdr.model is not None
-    key, arguments = bootstrap_key(settings), (log.steps(policy, settings.clip), wdr.model.values)
+    key, arguments = random_keys(settings)[1], (log.steps(policy, settings.clip), wdr.model.values)
     try:
         overall = corrected.magic(key, *arguments, log.uniform)
     except corrected.NoMixtureError:
@@ -118,7 +105,7 @@ def _doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_norm
 def _estimate(log: Log, settings: Settings, weighted: Weighted) -> Estimate:
     """The estimate of a method that weights trajectories, with intervals, state values and diagnostics."""
     overall, model = weighted.overall, weighted.model
-    drawn = importance.resampled_shares(bootstrap_key(settings), log.uniform, settings.resamples)
+    drawn = importance.resampled_shares(random_keys(settings)[1], log.uniform, settings.resamples)
     again = np.asarray(weighted.resampled(drawn), np.float64)
     contribution = np.asarray(overall.contribution, np.float64)
     intervals, notes = _intervals(contribution, again, settings, weighted.bounded)
@@ -148,10 +135,8 @@ def _intervals(
     if settings.range is None or not bounded:
         return found, ()
     try:
-        bounds = [
-            bound(contribution, *settings.range, confidence, shares)
-            for bound in (bernstein_interval, hoeffding_interval)
-        ]
+        forms = bernstein_interval, hoeffding_interval
+        bounds = [bound(contribution, *settings.range, confidence, shares) for bound in forms]
     except InputError as error:
         return found, (f"no Hoeffding or Bernstein interval, since the range does not hold: {error}",)
     return found | {bound.method: bound for bound in bounds}, ()

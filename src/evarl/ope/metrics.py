@@ -20,7 +20,9 @@ class PolicyMetrics:
     mean_absolute_error: float
     root_mean_squared_error: float
     spearman: float | None
+    """Spearman's ρ; None where `stats.spearman` is undefined."""
     kendall: float | None
+    """Kendall's τ-b; None where `stats.kendall` is undefined."""
     regret_at_k: float
     mean_maximum_rank_violation: float
 
@@ -32,54 +34,18 @@ def policy_metrics(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> PolicyM
     >>> found.regret_at_k, found.spearman, found.mean_absolute_error
     (0.5, 0.5, 4.0)
     """
+    estimates, values = _checked(estimated, true)
+    difference = estimates - values
     return PolicyMetrics(
-        policies=len(_checked(estimated, true)[0]),
+        policies=len(values),
         k=k,
-        mean_absolute_error=mean_absolute_error(estimated, true),
-        root_mean_squared_error=root_mean_squared_error(estimated, true),
-        spearman=spearman(estimated, true),
-        kendall=kendall(estimated, true),
-        regret_at_k=regret_at_k(estimated, true, k),
-        mean_maximum_rank_violation=mean_maximum_rank_violation(estimated, true),
+        mean_absolute_error=float(np.abs(difference).mean()),
+        root_mean_squared_error=float(np.sqrt(np.mean(difference**2))),
+        spearman=stats.spearman(estimates, values),
+        kendall=stats.kendall(estimates, values),
+        regret_at_k=regret_at_k(estimates, values, k),
+        mean_maximum_rank_violation=mean_maximum_rank_violation(estimates, values),
     )
-
-
-def mean_absolute_error(estimated: ArrayLike, true: ArrayLike) -> float:
-    """Mean |V̂ − V| over policies.
-
-    >>> mean_absolute_error([1.0, -1.0], [2.0, -4.0])
-    2.0
-    """
-    estimates, values = _checked(estimated, true)
-    return float(np.abs(estimates - values).mean())
-
-
-def root_mean_squared_error(estimated: ArrayLike, true: ArrayLike) -> float:
-    """√ mean (V̂ − V)² over policies.
-
-    >>> root_mean_squared_error([1.0, 1.0], [2.0, -6.0])
-    5.0
-    """
-    estimates, values = _checked(estimated, true)
-    return float(np.sqrt(np.mean((estimates - values) ** 2)))
-
-
-def spearman(estimated: ArrayLike, true: ArrayLike) -> float | None:
-    """Spearman's ρ of estimates and true values; None where `stats.spearman` is undefined.
-
-    >>> spearman([1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 9.0, 8.0])
-    0.8
-    """
-    return stats.spearman(*_checked(estimated, true))
-
-
-def kendall(estimated: ArrayLike, true: ArrayLike) -> float | None:
-    """Kendall's τ-b of estimates and true values; None where `stats.kendall` is undefined.
-
-    >>> kendall([1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 9.0, 8.0])
-    0.666666666667
-    """
-    return stats.kendall(*_checked(estimated, true))
 
 
 def regret_at_k(estimated: ArrayLike, true: ArrayLike, k: int = 1) -> float:

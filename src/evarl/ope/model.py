@@ -10,9 +10,9 @@ from jaxtyping import Array, Float, Int
 from evarl.ope.dataset import LoggedData
 from evarl.ope.doubly_robust import ModelValues
 from evarl.ope.fqe import FittedQ, fit
-from evarl.ope.fqe_configuration import FQEConfig
-from evarl.ope.fqe_table import actions_at, in_blocks, prepare, row_observations, rows, target_actions
+from evarl.ope.fqe_table import in_blocks, prepare, row_observations, rows, target_actions
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.settings import FQEConfig
 from evarl.worlds.world import Key
 
 
@@ -44,7 +44,7 @@ class Model:
 
     def at(self, states: np.ndarray, times: Int[Array | np.ndarray, " Q"] | None) -> Float[np.ndarray, " Q"]:
         """V at states [Q, ...], observed at these steps."""
-        actions = actions_at(self._config, self._data, self._policy, states, self._query_key)
+        actions = target_actions(self._config, self._data, self._policy, self._query_key, states)
         clock = None if times is None else jnp.asarray(times, jnp.int32)
         return np.asarray(self.fitted.v(jnp.asarray(states), actions, clock), np.float64)
 

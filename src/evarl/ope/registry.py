@@ -1,4 +1,4 @@
-"""The registry of off-policy estimators. Names and labels are known without JAX, which an estimate imports."""
+"""The registry of off-policy estimators, and settings that name them. No JAX until an estimate is made."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from evarl.errors import InputError, unknown_name
-from evarl.ope.settings import Settings
+from evarl.ope.settings import FQEConfig, Rule, Settings
+from evarl.ranges import whole
 
 if TYPE_CHECKING:
-    from evarl.ope.log import Log
+    from evarl.ope.log import Estimate, Log
     from evarl.ope.policy import TargetPolicy
-    from evarl.ope.results import Estimate
 
 Need = Literal["log_prob", "fqe"]
 NEEDS: tuple[Need, ...] = ("log_prob", "fqe")
@@ -55,6 +55,7 @@ class BuiltIn:
 
 
 _NORMALISED = {"self_normalised": True}
+_PER_DECISION = {"per_decision": True}
 _ESTIMATORS: dict[str, Estimator] = {}
 LABELS: dict[str, str] = {}
 """Labels of the registered estimators by name."""
@@ -99,13 +100,35 @@ def chosen(names: Iterable[str]) -> list[Estimator]:
     return [_ESTIMATORS[name] for name in names]
 
 
+@dataclass(frozen=True)
+class LogSettings(Settings):
+    """Settings of estimates from the log of a run."""
+
+    methods: tuple[str, ...] = field(default_factory=lambda: tuple(estimators()))
+    """Estimators, by their names."""
+    updates: int | None = None
+    """Number of last updates whose log is used; all when not given."""
+    rule: Rule = "neighbours"
+    """Trajectories from which the value of a state is estimated: all (pooled), those that start there (per-start), or those
+    that start near it (neighbours; in a world with one start state, all). Fitted Q evaluation needs no rule."""
+    fqe: FQEConfig = field(default_factory=lambda: FQEConfig(time_feature=True))
+    """Fitted Q evaluation. The values of a run end at its time limit, so time is a feature."""
+
+    def validate(self) -> None:
+        """Refuse settings that are not allowed."""
+        chosen(self.methods)
+        if self.updates is not None:
+            whole("updates", self.updates)
+        super().validate()
+
+
 for _one in (
     BuiltIn("fqe", "FQE", ("fqe",), "fitted_q"),
     BuiltIn("fqe-greedy-huber", "FQE, greedy-huber", ("fqe",), "fitted_q", {"convention": "greedy-huber"}),
-    BuiltIn("tis", "TIS", ("log_prob",), "trajectory_wise"),
-    BuiltIn("pdis", "PDIS", ("log_prob",), "per_decision"),
-    BuiltIn("wis", "self-normalised TIS", ("log_prob",), "trajectory_wise", _NORMALISED),
-    BuiltIn("wpdis", "self-normalised PDIS", ("log_prob",), "per_decision", _NORMALISED),
+    BuiltIn("tis", "TIS", ("log_prob",), "importance_sampling"),
+    BuiltIn("pdis", "PDIS", ("log_prob",), "importance_sampling", _PER_DECISION),
+    BuiltIn("wis", "self-normalised TIS", ("log_prob",), "importance_sampling", _NORMALISED),
+    BuiltIn("wpdis", "self-normalised PDIS", ("log_prob",), "importance_sampling", _PER_DECISION | _NORMALISED),
     BuiltIn("dr", "DR", ("log_prob", "fqe"), "doubly_robust"),
     BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "doubly_robust", _NORMALISED),
     BuiltIn("magic", "MAGIC", ("log_prob", "fqe"), "magic"),

@@ -6,7 +6,7 @@ import numpy as np
 
 from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, PASSIVE, SHUFFLED, ZEROED
 from evarl.evaluation.results import START, Evaluation
-from evarl.ope.configuration import LABELS
+from evarl.ope.registry import LABELS
 from evarl.report.drawing import rendered
 
 STYLES = {

@@ -3,5 +3,5 @@ from .assessments import load_evaluator as load_evaluator
 from .assessments import save_assessment as save_assessment
 from .assessments import save_evaluator as save_evaluator
 from .checks import not_fitted as not_fitted
-from .inputs import new_assessment as new_assessment
 from .run import Run as Run
+from .train import new_assessment as new_assessment

@@ -50,13 +50,9 @@ def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings:
     try:
         if about["kind"] != "assessment":
             raise FileError(f"{path}: holds a {about['kind']}, not an assessment")
-        name, limit, horizon, discount, mapped = (
-            about["world"],
-            int(about["world_horizon"]),
-            int(about["horizon"]),
-            float(about["discount"]),
-            {"yes": True, "no": False}[about["mapped"]],
-        )
+        name, limit = about["world"], int(about["world_horizon"])
+        horizon, discount = int(about["horizon"]), float(about["discount"])
+        mapped = {"yes": True, "no": False}[about["mapped"]]
     except (KeyError, ValueError) as error:
         raise FileError(f"{path}: is not an assessment ({error} is missing or wrong)") from error
     if not 0 <= discount <= 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 from evarl.errors import FileError
 from evarl.storage.files import delete
-from evarl.storage.tensors import load_tree, save_tree
+from evarl.storage.tensors import as_tree, load_arrays, save_tree
 
 KEPT = 3
 """Number of checkpoints that are kept."""
@@ -23,7 +23,8 @@ def load_newest(folder: Path, template: Any, warn: Callable[[str], None]) -> tup
     """The update and the state of the newest undamaged checkpoint, or None; `warn` is called for each damaged one."""
     for path in sorted(folder.glob("update-*.safetensors"), reverse=True):
         try:
-            state, about = load_tree(path, template)
+            arrays, about = load_arrays(path)
+            state = as_tree(path, arrays, template)
             update = about.get("update", "")
             if about.get("kind") != "checkpoint" or not update.isdecimal() or _path(folder, int(update)) != path:
                 raise FileError(f"{path}: is not the checkpoint that its name says")

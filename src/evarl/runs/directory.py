@@ -27,8 +27,7 @@ from typing import Any
 from evarl.errors import FaultError, FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
-from evarl.storage.files import reason, refuse_links_out, write_bytes
-from evarl.storage.layout import FIRST, LAYOUT, check_layout
+from evarl.storage.files import FIRST, LAYOUT, check_layout, reason, refuse_links_out, write_bytes
 from evarl.storage.modules import check_world
 from evarl.storage.plain import as_declared, read_json, seal, unseal
 
@@ -38,6 +37,7 @@ LEFT_OVER = re.compile(r"\.(metrics\.parquet|summary\.json|[\w-]+\.safetensors)\
 """Names of temporary files (`evarl.storage.files`) that a killed process has left."""
 GROUPED = ("checkpoints", "tensorboard", "log")
 """Folders with a folder for each group of seeds."""
+Fill = Callable[[Path], None]
 FOLDERS = (*GROUPED, "policy", "evaluator")
 FILES = ("config.json", "metrics.parquet", "summary.json")
 
@@ -46,38 +46,23 @@ class RunDirectory:
     """The paths of a run, its configuration and its groups of seeds."""
 
     def __init__(self, path: Path, config: TrainConfig, groups: list[list[int]], about: dict[str, Any]):
-        self.path = path
-        self.config = config
-        self.groups = groups
-        self.about = about
+        self.path, self.config, self.groups, self.about = path, config, groups, about
         self._folder: int | None = None
         self.metrics = path / "metrics.parquet"
         self.summary = path / "summary.json"
 
-    def checkpoints(self, group: list[int]) -> Path:
-        """Folder of the checkpoints of a group of seeds."""
-        return self.path / "checkpoints" / _label(group)
+    def folder(self, kind: str, group: list[int]) -> Path:
+        """Folder of checkpoints, tensorboard or log of a group of seeds."""
+        return self.path / kind / f"seeds-{group[0]}-{group[-1]}"
 
-    def events(self, group: list[int]) -> Path:
-        """Folder of the TensorBoard events of a group of seeds."""
-        return self.path / "tensorboard" / _label(group)
-
-    def log(self, group: list[int]) -> Path:
-        """Folder of the logged deployment trajectories of a group of seeds, on request."""
-        return self.path / "log" / _label(group)
+    def file(self, kind: str, seed: int) -> Path:
+        """File of the final policy or evaluator of a seed."""
+        return self.path / kind / f"seed-{seed}.safetensors"
 
     @property
     def log_megabytes(self) -> float:
         """Disk space for the log of each run."""
         return float(self.about["log_megabytes"])
-
-    def policy(self, seed: int) -> Path:
-        """File of the final policy of a seed."""
-        return self.path / "policy" / f"seed-{seed}.safetensors"
-
-    def evaluator(self, seed: int) -> Path:
-        """File of the evaluator of a seed, in evaluation-aware runs."""
-        return self.path / "evaluator" / f"seed-{seed}.safetensors"
 
     def finished(self) -> bool:
         """Whether all updates of all seeds are done."""
@@ -127,11 +112,7 @@ class RunDirectory:
 
 
 def create(
-    path: Path,
-    config: TrainConfig,
-    groups: list[list[int]],
-    fill: Callable[[Path], None] = lambda path: None,
-    log_megabytes: float = 0.0,
+    path: Path, config: TrainConfig, groups: list[list[int]], fill: Fill = lambda path: None, log_megabytes: float = 0.0
 ) -> RunDirectory:
     """Create the directory with config.json and what `fill` adds, in one step, so that it is never half-made."""
     check_free(path)
@@ -230,10 +211,6 @@ def _groups(file: Path, data: Any, config: TrainConfig) -> list[list[int]]:
     if not all(groups) or len(seeds) != config.seeds or seeds != list(range(config.seed, config.seed + config.seeds)):
         raise FileError(f"{file}, seed_groups: are {groups!r:.60}; must be {config.seeds} seeds from {config.seed} on")
     return groups
-
-
-def _label(group: list[int]) -> str:
-    return f"seeds-{group[0]}-{group[-1]}"
 
 
 def _json(data: dict[str, Any]) -> bytes:

@@ -1,6 +1,9 @@
 """Groups of seeds: as many are vectorised in one program as fit into memory."""
 
+import functools
 from collections.abc import Callable
+
+import numpy as np
 
 from evarl.errors import InputError
 from evarl.learning.engines import Engine, make_engine
@@ -11,25 +14,14 @@ EngineFor = Callable[[int], Engine]
 
 def engines(learner: Learner) -> EngineFor:
     """A function from the number of seeds in a group to its engine; each engine is compiled once."""
-    made: dict[int, Engine] = {}
-
-    def engine_for(seeds: int) -> Engine:
-        if seeds not in made:
-            made[seeds] = make_engine(learner, seeds)
-        return made[seeds]
-
-    return engine_for
+    return functools.cache(functools.partial(make_engine, learner))
 
 
 def plan_groups(learner: Learner, engine_for: EngineFor, memory: int, at_most: int | None = None) -> list[list[int]]:
     """The seeds in as few groups as fit into `memory` bytes, by the compiler's own account of its buffers."""
     config = learner.config
     largest = min(config.seeds, at_most or config.seeds) if learner.simulator.traceable else 1
-    while True:
-        engine = engine_for(largest)
-        needed = engine.memory()
-        if needed <= memory:
-            break
+    while (needed := engine_for(largest).memory()) > memory:
         if largest == 1:
             raise InputError(
                 f"environments: one seed of {config.environments} environments × {config.steps} steps needs "
@@ -37,10 +29,5 @@ def plan_groups(learner: Learner, engine_for: EngineFor, memory: int, at_most: i
             )
         largest = max(1, min(largest - 1, int(largest * memory / needed)))
     count = -(-config.seeds // largest)
-    size, longer = divmod(config.seeds, count)
-    groups, first = [], config.seed
-    for index in range(count):
-        length = size + (index < longer)
-        groups.append(list(range(first, first + length)))
-        first += length
-    return groups
+    seeds = np.arange(config.seed, config.seed + config.seeds)
+    return [group.tolist() for group in np.array_split(seeds, count)]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from evarl.learning.pretraining import fit_to, learnt_from, remember
 from evarl.runs.assessments import ASSESSMENT, save_assessment, save_evaluator
-from evarl.runs.inputs import new_assessment
 from evarl.runs.limits import check_pretraining
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
+from evarl.runs.train import new_assessment
 
 
 def pretrain(

@@ -1,7 +1,7 @@
 """Progress of training, on standard error."""
 
 import time
-from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -37,9 +37,7 @@ class ProgressBar:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: Any) -> None:
         self._progress.stop()
 
     def advance(self, updates: int, steps_per_second: float, mean_return: float) -> None:

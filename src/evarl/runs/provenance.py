@@ -5,7 +5,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from evarl.storage.layout import version
+from evarl.storage.files import version
 
 PACKAGES = ("evarl", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax", "gymnasium")
 

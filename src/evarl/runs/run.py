@@ -91,7 +91,7 @@ class Run:
         """The evaluator of a seed, by default the first, fitted or not (see `not_fitted`)."""
         if self.assessment is None:
             raise InputError(f"{self.path}: has no evaluator; train with --beta, or with --evaluator-mode colearned")
-        path = self._directory.evaluator(self._seed(seed))
+        path = self._directory.file("evaluator", self._seed(seed))
         if not path.exists():
             raise FileError(f"{self.path}: seed {self._seed(seed)} has no evaluator yet; finish the run with --resume")
         return load_evaluator(path, self.config, self.assessment, self._seed(seed))
@@ -112,10 +112,11 @@ class Run:
     def policy_state(self, seed: int | None = None) -> PolicyState:
         """The parameters of the final policy of a seed, by default the first."""
         seed = self._seed(seed)
-        if not self._directory.policy(seed).exists():
+        path = self._directory.file("policy", seed)
+        if not path.exists():
             raise FileError(f"{self.path}: seed {seed} has no final policy yet; finish the run with --resume")
         if seed not in self._policies:
-            self._policies[seed] = self._read_policy(seed)
+            self._policies[seed] = self._read_policy(path, seed)
         return self._policies[seed]
 
     def policy(self, observation: Array, key: Key, seed: int | None = None) -> Array:
@@ -135,11 +136,12 @@ class Run:
         if updates is not None:
             whole("updates", updates)
         group = next(group for group in self._directory.groups if seed in group)
-        data = read_log(self._directory.log(group), group.index(seed), updates)
+        folder = self._directory.folder("log", group)
+        data = read_log(folder, group.index(seed), updates)
         shown, taken = self.world.observation_space.shape, self.learner.agent.action_space
         action = (taken.size,) if isinstance(taken, Box) else ()
         if (data.observation.shape[2:], data.action.shape[2:]) != (shown, action):
-            raise FileError(f"{self._directory.log(group)}: is not a log of {self.config.world}")
+            raise FileError(f"{folder}: is not a log of {self.config.world}")
         return data
 
     def target_policy(self, seed: int | None = None) -> TargetPolicy:
@@ -159,10 +161,9 @@ class Run:
     def _value(self) -> Any:
         return jax.jit(self.learner.agent.value)
 
-    def _read_policy(self, seed: int) -> PolicyState:
+    def _read_policy(self, path: Path, seed: int) -> PolicyState:
         environments, agent = self.config.environments, self.learner.agent  # the learner must not be made while tracing
         shapes = jax.eval_shape(lambda key: agent.init(key, environments).policy, jax.random.PRNGKey(0))
-        path = self._directory.policy(seed)
         arrays, about = load_arrays(path)
         check_own(path, about, "policy", self.config, seed)
         policy = as_tree(path, arrays, shapes)

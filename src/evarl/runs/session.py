@@ -15,13 +15,11 @@ from evarl.learning.engines import CAPACITY, Engine
 from evarl.learning.learner import FAULTS
 from evarl.ranges import real, whole
 from evarl.runs.assessments import save_evaluator
-from evarl.runs.cautions import cautions
 from evarl.runs.checkpoints import load_newest, save_checkpoint
-from evarl.runs.checks import written_by
+from evarl.runs.checks import cautions, written_by
 from evarl.runs.directory import RunDirectory
-from evarl.runs.events import EventWriter
 from evarl.runs.log import LogWriter, first_logged_update
-from evarl.runs.metrics import MetricsTable
+from evarl.runs.metrics import EventWriter, MetricsTable
 from evarl.runs.progress import ProgressBar
 from evarl.sizes import SHARE, free_memory, total_memory
 from evarl.stopping import Stopped
@@ -71,18 +69,6 @@ class Session:
         self.steps = 0
         self.began = time.monotonic()
 
-    def __enter__(self) -> "Session":
-        self.progress.__enter__()
-        self.warn(None)
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.progress.__exit__(*exception)
-
-    def train_group(self, engine: Engine, group: list[int], interrupted: Callable[[], Stopped | None]) -> None:
-        """Train one group of seeds to its end, or raise Stopped at an interruption."""
-        _Group(self, engine, group).train(interrupted)
-
     def warn(self, metrics: pa.Table | None) -> None:
         """Print each kind of warning once in a run."""
         for kind, line in cautions(self.config, metrics).items():
@@ -127,13 +113,13 @@ class Session:
         }
 
 
-class _Group:
+class Group:
     """A group of seeds in training: the state after `done` updates, and metrics since the last checkpoint."""
 
     def __init__(self, session: Session, engine: Engine, group: list[int]):
         self.session, self.kept, self.config = session, session.kept, session.config
         self.engine, self.group = engine, group
-        self.folder = self.kept.checkpoints(group)
+        self.folder = self.kept.folder("checkpoints", group)
         self.done = 0
         found = load_newest(self.folder, engine.template, session.progress.say)
         self.state = engine.init(group)
@@ -143,19 +129,22 @@ class _Group:
             save_checkpoint(self.folder, 0, self.state)
         session.metrics.keep_before(group, self.done)
         session.progress.skip(self.done)
-        self.events = EventWriter(self.kept.events(group), self.done)
+        self.events = EventWriter(self.kept.folder("tensorboard", group), self.done)
         first = first_logged_update(engine.learner, self.kept.log_megabytes)
-        self.log = LogWriter(self.kept.log(group), first, self.done)
+        self.log = LogWriter(self.kept.folder("log", group), first, self.done)
         self.unsaved: list[tuple[int, Columns]] = []
         self.saved = time.monotonic()
         self.chunk = 1
 
     def train(self, interrupted: Callable[[], Stopped | None]) -> None:
-        """Make all updates that are left, with checkpoints in between, and write the policies and evaluators."""
+        """Make all updates that are left, with checkpoints in between, and write the policies and evaluators.
+
+        Raises Stopped at an interruption.
+        """
         updates = self.config.updates
         while self.done < updates:
             if stopped := interrupted():
-                self._save_if_needed()
+                self._save()
                 raise Stopped(
                     f"stopped after update {self.done} of {updates}; "
                     f"resume with the same command and --out {self.kept.path} --resume",
@@ -179,7 +168,7 @@ class _Group:
                 count = min(self.chunk, self.log.first - self.done, CAPACITY)
                 self.state, columns = self.engine.advance(self.state, self.done, count)
         except FaultError as error:
-            self._save_if_needed()
+            self._save()
             raise type(error)(f"{error}; the run is kept up to update {self.done}, resume with --resume") from error
         seconds, count = time.monotonic() - began, len(columns["fault"])
         self._stop_if_diverged(columns.pop("fault"), columns)
@@ -189,19 +178,15 @@ class _Group:
         self.session.show(self.group, seconds, columns)
         self.chunk = max(1, min(2 * count, int(count * CHUNK_SECONDS / seconds)))
 
-    def _save_if_needed(self) -> None:
-        if self.unsaved:
-            self._save()
-
     def _save(self) -> None:
         """Write log, metrics and events first, so that the rows of all updates before a checkpoint are there."""
+        if not self.unsaved:
+            return
         self.kept.check_there()
         self.log.flush()
         self.session.metrics.write(self.kept.metrics)
         self.session.warn(self.session.metrics.table())
-        for first, columns in self.unsaved:
-            self.events.add(first, columns)
-        self.events.flush()
+        self.events.write(self.unsaved)
         save_checkpoint(self.folder, self.done, jax.device_get(self.state))
         self.saved, self.unsaved = time.monotonic(), []
 
@@ -211,9 +196,9 @@ class _Group:
         for index, seed in enumerate(self.group):
             one = jax.tree.map(lambda leaf, at=index: leaf[at], state)
             about = {"kind": "policy", "world": self.config.world} | written_by(self.config, seed)
-            save_tree(self.kept.policy(seed), one.agent.policy, about)
+            save_tree(self.kept.file("policy", seed), one.agent.policy, about)
             if one.evaluation is not None:
-                save_evaluator(self.kept.evaluator(seed), learner.learnt(one.evaluation), self.config, seed)
+                save_evaluator(self.kept.file("evaluator", seed), learner.learnt(one.evaluation), self.config, seed)
 
     def _stop_if_diverged(self, fault: np.ndarray, columns: Columns) -> None:
         """Raise DivergedError at the first update that made NaN or infinity, after saving the metrics before it."""

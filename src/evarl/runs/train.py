@@ -1,30 +1,35 @@
-"""Training a policy and keeping the run in a directory."""
+"""Training a policy and keeping the run in a directory, with its assessment and frozen evaluator built or read from files."""
 
 import dataclasses
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from evarl.errors import unknown_name
+from evarl.assessment.assessment import Assessment
+from evarl.errors import InputError, unknown_name
+from evarl.evaluators.evaluator import LearntEvaluator
+from evarl.learning.base_policies import BasePolicy, build_assessment
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.learner import Learner, make_learner
 from evarl.learning.presets import preset
 from evarl.runs import directory
-from evarl.runs.assessments import ASSESSMENT, save_assessment
+from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_assessment
 from evarl.runs.directory import RunDirectory
 from evarl.runs.groups import engines, plan_groups
-from evarl.runs.inputs import starting_point
 from evarl.runs.limits import check_log, check_training
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
-from evarl.runs.session import Options, Session
+from evarl.runs.session import Group, Options, Session
 from evarl.sizes import check_assessment
 from evarl.stopping import postponed
 from evarl.worlds.registry import make_world
+
+Say = Callable[[str], None]
 
 
 def train(
@@ -82,6 +87,39 @@ def changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig:
     return dataclasses.replace(config, **changes)
 
 
+def new_assessment(config: TrainConfig, say: Say) -> Assessment:
+    """The assessment of a new run, from `assessment.file` or built; `say` is called before a base policy is trained."""
+    wanted = config.assessment
+    if wanted.file is not None:
+        return load_assessment(Path(wanted.file), named=(config.world, wanted.world))
+    return build_assessment(config, say, None if wanted.base_run is None else _base_policy(config, wanted.base_run))
+
+
+def starting_point(config: TrainConfig, run: Path | None, say: Say) -> tuple[Assessment | None, LearntEvaluator | None]:
+    """The assessment of an evaluation-aware run, read from its directory `run` on resume, and its frozen evaluator."""
+    if config.evaluator_mode == "none":
+        return None, None
+    named = (config.world, config.assessment.world)
+    assessment = new_assessment(config, say) if run is None else load_assessment(run / ASSESSMENT, named=named)
+    file = config.evaluator.file
+    if file is None:
+        return assessment, None
+    frozen = load_evaluator(Path(file), config, assessment)
+    if frozen.state.steps() == 0:
+        raise InputError(
+            f"evaluator.file: {file} was not fitted; train its run for more updates than its warm-up, or use `evarl pretrain`"
+        )
+    return assessment, frozen
+
+
+def _base_policy(config: TrainConfig, path: str) -> BasePolicy:
+    """The first seed's policy of a base run; a run of another world is refused, whether or not it would be used."""
+    run = Run.load(path)
+    if run.config.world != config.world:
+        raise InputError(f"assessment.base-run: {run.path} was trained in {run.config.world}, not in {config.world}")
+    return run.learner.agent, run.policy_state()
+
+
 def _learner(config: TrainConfig, path: Path, kept: RunDirectory | None, options: Options) -> Learner:
     """The learner of a new or resumed run, after checks that it fits into memory and onto the disk."""
     world = make_world(config.world, config.horizon, config.discount)
@@ -102,22 +140,23 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
     groups = kept.groups if kept else plan_groups(learner, engine_for, options.memory(), options.seeds_per_program)
     with postponed() as interrupted:
         if kept is None:
-            add_assessment = lambda folder: _save_assessment(folder, learner)  # noqa: E731
-            kept = directory.create(path, learner.config, groups, add_assessment, options.log_megabytes)
+            fill = partial(_save_assessment, learner.assessment)
+            kept = directory.create(path, learner.config, groups, fill, options.log_megabytes)
         engine_for(len(groups[0]))
         session = Session(kept, options, compile_seconds=time.monotonic() - began)
-        with kept.locked(), session:
+        with kept.locked(), session.progress:
+            session.warn(None)
             for group in groups:
-                session.train_group(engine_for(len(group)), group, interrupted)
+                Group(session, engine_for(len(group)), group).train(interrupted)
             kept.check_there()
             kept.write_summary(session.summary())
             kept.check_there()
     return Run(kept)
 
 
-def _save_assessment(folder: Path, learner: Learner) -> None:
-    if learner.assessment is not None:
-        save_assessment(folder / ASSESSMENT, learner.assessment)
+def _save_assessment(assessment: Assessment | None, folder: Path) -> None:
+    if assessment is not None:
+        save_assessment(folder / ASSESSMENT, assessment)
 
 
 def _default_path(config: TrainConfig, resume: bool) -> Path:

@@ -1,7 +1,9 @@
-"""Atomic writing of files, and reading of regular files of limited size."""
+"""Atomic writing of files, reading of regular files of limited size, and the layout of what is written. No JAX."""
 
 import errno
+import functools
 import hashlib
+import importlib.metadata
 import os
 import re
 import stat
@@ -10,12 +12,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from evarl.errors import FileError
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Characters that break lines, control a terminal or cannot be printed."""
+LAYOUT = 2
+"""The layout of run directories and files of arrays, which grows when older ones can no longer be read."""
+FIRST = "0.1.0"
+"""The version that wrote layout 1, in which files of arrays do not record their version."""
 PIECE = 2**20
 """Bytes that are read at once for hashing."""
 
@@ -104,7 +110,7 @@ def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a temporary file beside `path`, flush it to disk and rename it to `path`, so that no reader sees half of it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,8 +139,29 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write bytes atomically."""
+    write_atomically(path, lambda file: file.write(data))
 
-    def write(file: BinaryIO) -> None:
-        file.write(data)
 
-    write_atomically(path, write)
+@functools.cache
+def version(package: str = "evarl") -> str | None:
+    """The version of an installed package; None if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def check_layout(path: Path, kind: str, layout: Any, writer: Any, remedy: str) -> None:
+    """Raise FileError unless `layout` is the one that this version reads.
+
+    >>> check_layout(Path("runs/x"), "run directory", 1, "0.1.0", "Train it again")
+    Traceback (most recent call last):
+    evarl.errors.FileError: runs/x: is a run directory of layout 1, written by evarl 0.1.0; this version reads layout 2...
+    """
+    if type(layout) is int and layout == LAYOUT:
+        return
+    article = "an" if kind[:1] in "aeiou" else "a"
+    raise FileError(
+        f"{path}: is {article} {kind} of layout {layout!s:.20}, written by evarl {writer!s:.20}; "
+        f"this version reads layout {LAYOUT}. {remedy}, or use that version"
+    )

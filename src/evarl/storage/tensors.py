@@ -11,8 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from evarl.errors import FileError
-from evarl.storage.files import CONTROL, check_regular, reason, write_bytes
-from evarl.storage.layout import FIRST, LAYOUT, check_layout, version
+from evarl.storage.files import CONTROL, FIRST, LAYOUT, check_layout, check_regular, reason, version, write_bytes
 
 LARGEST = 8 * 2**30
 """Maximum accepted size of a file in bytes."""
@@ -29,12 +28,6 @@ def save_tree(path: Path, tree: Any, about: dict[str, str]) -> None:
     header = json.dumps({**about, "sha256": _digest(arrays, about)}, sort_keys=True)
     # one entry only: the format does not fix the order of several, and equal trees should be equal files
     write_bytes(path, save(arrays, metadata={"evarl": header}))
-
-
-def load_tree(path: Path, template: Any) -> tuple[Any, dict[str, str]]:
-    """A pytree with the structure, shapes and dtypes of `template`, and the texts beside it; FileError for others."""
-    arrays, about = load_arrays(path)
-    return as_tree(path, arrays, template), about
 
 
 def as_tree(path: Path, arrays: dict[str, np.ndarray], template: Any) -> Any:

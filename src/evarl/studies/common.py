@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from evarl.evaluation.predictors import EVALUATOR, ORDER
-from evarl.ope.configuration import LABELS, Method
+from evarl.ope.registry import LABELS
 from evarl.studies import figures
 from evarl.studies.conditions import (
     Condition,
@@ -81,7 +81,7 @@ def _errors_table(worlds: ResultsByWorld, kind: str) -> ReportTable:
 
 
 def check_below_methods(
-    evaluated: ConditionResults, asked: ConditionResults, about: str, methods: Sequence[Method], kind: str
+    evaluated: ConditionResults, asked: ConditionResults, about: str, methods: Sequence[str], kind: str
 ) -> ClaimCheck:
     """The claim that the evaluator's error is below that of every off-policy method.
 

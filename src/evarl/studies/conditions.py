@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT
-from evarl.ope.configuration import LABELS
+from evarl.ope.registry import LABELS
 from evarl.stats import ratio_of_means, standard_error
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import MeanAndError

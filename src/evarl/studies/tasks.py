@@ -16,14 +16,13 @@ from evarl.evaluation.scores import Score
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import preset
 from evarl.learning.pretraining import Past, fit_to, learnt_from, remember
-from evarl.ope.configuration import LABELS, LogSettings
-from evarl.ope.fqe_configuration import FQEConfig
+from evarl.ope.registry import LABELS, LogSettings
+from evarl.ope.settings import FQEConfig
 from evarl.report.pictures import CHANNELS
 from evarl.runs.assessments import load_assessment, save_assessment, save_evaluator
-from evarl.runs.inputs import new_assessment
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
-from evarl.runs.train import train
+from evarl.runs.train import new_assessment, train
 from evarl.studies.jobs import Job, Store
 
 CURVE_POINTS = 60

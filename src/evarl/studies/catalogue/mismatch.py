@@ -5,7 +5,7 @@ trajectories of the last updates, some 2 000 for each seed.
 """
 
 from evarl.evaluation.predictors import CRITIC, EVALUATOR, ORDER, ZEROED
-from evarl.ope.configuration import LABELS
+from evarl.ope.registry import LABELS
 from evarl.studies import common
 from evarl.studies.catalogue.ope_on_eva import AS_IN_PAPER, SOUND
 from evarl.studies.common import KINDS, with_mode
