@@ -32,14 +32,14 @@ class PolicyTest:
 
     protocol: Protocol
     policy: CertifiedPolicy
-    key: ArrayLike
-    """The protocol's own key, or one that a verifier has drawn."""
     calibration: Sequence[CertifiedPolicy] = ()
     """The calibration policies, in the order of the protocol."""
+    key: ArrayLike | None = None
+    """A key that a verifier has drawn; the protocol's own unless given."""
 
     def purpose(self, number: int) -> jax.Array:
         """The key for one purpose."""
-        return jax.random.fold_in(jnp.asarray(self.key), number)
+        return jax.random.fold_in(jnp.asarray(self.protocol.key() if self.key is None else self.key), number)
 
     @property
     def assessment_key(self) -> jax.Array:
