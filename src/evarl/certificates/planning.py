@@ -31,7 +31,11 @@ def make_protocol(
         raise InputError(
             f"claim: {claim.name} is about an evaluator, and {policy.run.path} has none; train with --beta"
         )
-    _check_usable([policy, *calibration], predicts=claim.about_evaluator)
+    for one in (policy, *calibration):
+        # Policies and evaluators are loaded, so that invalid ones are refused before the test is registered.
+        one.run.policy_state(one.seed)
+        if one.has_evaluator and one.not_fitted and claim.about_evaluator:
+            raise InputError(f"claim: {one.run.path}: {one.not_fitted}")
     rollouts = terms.number()
     batch = min(SEQUENTIAL_BATCH if terms.sequential else BATCH, rollouts)
     turns = float(world.horizon) * -(-rollouts // batch) * max(1, len(calibration))
@@ -125,14 +129,6 @@ def calibration_runs(paths: Sequence[str | Path]) -> list[Run]:
                 "directories of finished runs"
             )
     return [Run.load(path) for path in paths]
-
-
-def _check_usable(policies: Sequence[CertifiedPolicy], predicts: bool) -> None:
-    """Load policies and evaluators, so that invalid ones are refused before a test is registered."""
-    for one in policies:
-        one.run.policy_state(one.seed)
-        if one.has_evaluator and one.not_fitted and predicts:
-            raise InputError(f"claim: {one.run.path}: {one.not_fitted}")
 
 
 def _check_threshold(protocol: Protocol) -> None:

@@ -87,20 +87,13 @@ def tabular_study(
         compiled = time.perf_counter()
         performance, loss = (np.asarray(x) for x in program(logits, problem))
         ended = time.perf_counter()
-    return {
-        "trials": trials,
-        "seed": seed,
-        "restarts": restarts,
-        "steps": steps,
-        "learning_rate": learning_rate,
-        "states": STATES,
-        "actions": ACTIONS,
-        "discount": DISCOUNT,
-        "assessed": list(ASSESSED),
+    settings = {"trials": trials, "seed": seed, "restarts": restarts, "steps": steps, "learning_rate": learning_rate}
+    world = {"states": STATES, "actions": ACTIONS, "discount": DISCOUNT, "assessed": list(ASSESSED)}
+    found = {
         "similarity": np.asarray(similarity, np.float64).tolist(),
         **summary(performance, loss, betas, form, start),
-        "seconds": {"compile": compiled - began, "run": ended - compiled},
     }
+    return settings | world | found | {"seconds": {"compile": compiled - began, "run": ended - compiled}}
 
 
 def random_worlds(
