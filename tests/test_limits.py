@@ -25,7 +25,7 @@ from evarl.learning.presets import PRESETS, preset
 from evarl.ope.estimation import check_fit
 from evarl.ope.registry import LogSettings
 from evarl.runs.limits import check_log, check_pretraining, check_training
-from evarl.stats.bootstrap import bootstrap_distribution
+from evarl.stats import bootstrap_distribution
 from evarl.storage.tensors import load_arrays, save_tree
 from evarl.studies.scales import SCALES
 from evarl.worlds.registry import make_world

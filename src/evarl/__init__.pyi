@@ -18,7 +18,7 @@ from .assessment.configuration import AssessmentConfig as AssessmentConfig
 from .assessment.configuration import register_behaviour as register_behaviour
 from .certificates.compare import compare_policies as compare_policies
 from .certificates.issue import issue_certificate as issue_certificate
-from .certificates.terms import Terms as Terms
+from .certificates.protocol import Terms as Terms
 from .certificates.verify import Reliance as Reliance
 from .certificates.verify import verify_certificate as verify_certificate
 from .evaluation.assess import assess as assess

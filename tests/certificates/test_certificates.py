@@ -142,7 +142,7 @@ def test_rollouts_depend_on_everything_that_is_fixed(run):
     protocol = make_protocol(policy, evarl.Terms(rollouts=8))
 
     def returns(protocol):
-        return gather(PolicyTest(protocol, policy, protocol.key()), print)["returns"]
+        return gather(PolicyTest(protocol, policy), print)["returns"]
 
     assert returns(protocol) == returns(protocol)
     others = (
@@ -416,7 +416,7 @@ def test_fresh_rollouts_test_the_same_predictions(run):
     policy = open_policy(run, 0)
     protocol = make_protocol(policy, evarl.Terms(claim="single-episode", rollouts=60))
     first, fresh = (
-        gather(PolicyTest(protocol, policy, key), print) for key in (protocol.key(), np.array([7, 7], np.uint32))
+        gather(PolicyTest(protocol, policy, key=key), print) for key in (protocol.key(), np.array([7, 7], np.uint32))
     )
     assert first["returns"] != fresh["returns"]
     assert first["values"] == fresh["values"], "there is one start state"

@@ -15,13 +15,13 @@ import evarl
 from evarl.certificates import ledger
 from evarl.certificates.certificate import load
 from evarl.certificates.certified_policy import open_policy
+from evarl.certificates.checks import platform_here
 from evarl.certificates.claims import conclude, gather
 from evarl.certificates.conclusions import decide
 from evarl.certificates.evidence import PolicyTest
 from evarl.certificates.issue import issue_certificate
 from evarl.certificates.planning import make_protocol
 from evarl.certificates.protocol import Calibration, Protocol, Terms
-from evarl.certificates.replay import platform_here
 from evarl.cli.main import call
 from evarl.errors import InputError
 from tests.evaluation.tiny import train_tiny
@@ -119,7 +119,7 @@ def grind(run: Path, count: int, **terms) -> Terms:
     for number in range(count):
         tried = Terms(nonce=f"try {number}", **terms)
         protocol = make_protocol(policy, tried)
-        means[tried] = np.mean(gather(PolicyTest(protocol, policy, protocol.key()), lambda line: None)["returns"])
+        means[tried] = np.mean(gather(PolicyTest(protocol, policy), lambda line: None)["returns"])
     return max(means, key=means.__getitem__)
 
 
@@ -144,7 +144,7 @@ def test_lucky_random_numbers_help_nobody_whose_verifier_makes_fresh_rollouts(ru
 def test_a_threshold_reached_by_luck_is_not_confirmed(run, capsys):
     policy = open_policy(run, 0)
     protocol = make_protocol(policy, Terms(rollouts=30))
-    usual = conclude(protocol, gather(PolicyTest(protocol, policy, KEY), lambda line: None)).bound
+    usual = conclude(protocol, gather(PolicyTest(protocol, policy, key=KEY), lambda line: None)).bound
     lucky = grind(run, 30, rollouts=30, threshold=usual + 1e-6, alpha=0.05)
     issued = issue_certificate(run, lucky)
     assert issued.outcome == "certified"
@@ -153,7 +153,7 @@ def test_a_threshold_reached_by_luck_is_not_confirmed(run, capsys):
         for key in (np.array([0, number], np.uint32) for number in range(50))
         if conclude(
             issued.certificate.protocol,
-            gather(PolicyTest(issued.certificate.protocol, policy, key), lambda line: None),
+            gather(PolicyTest(issued.certificate.protocol, policy, key=key), lambda line: None),
         ).outcome
         != "certified"
     )
@@ -164,7 +164,7 @@ def test_a_threshold_reached_by_luck_is_not_confirmed(run, capsys):
 def test_another_platform_is_named_and_decided_by_fresh_rollouts(run, monkeypatch, capsys):
     issued = issue_certificate(run, Terms(rollouts=60))
     here = platform_here() | {"instruction set": "sse4_1 sse4_2", "jax_threefry_partitionable": "False"}
-    monkeypatch.setattr("evarl.certificates.replay.platform_here", lambda: here)
+    monkeypatch.setattr("evarl.certificates.checks.platform_here", lambda: here)
     assert call(["verify", str(issued.path)]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("verified (by fresh rollouts)")

@@ -69,58 +69,58 @@ def _plan_new_policy(terms: Terms, rollouts: int, others: Sequence[CertifiedPoli
     return {"value_error": value_error, "calibration": tuple(Calibration(one.seed, one.files()) for one in others)}
 
 
-MEAN_RETURN = Claim(
-    "mean-return",
-    evidence.deployment_returns,
-    conclusions.mean_return,
-    explanations.returns_picture,
-    frozenset({"threshold", "range", "two-valued", "sequential"}),
-    about_evaluator=False,
-    own_rollouts=True,
+_ALL = (
+    Claim(
+        "mean-return",
+        evidence.deployment_returns,
+        conclusions.mean_return,
+        explanations.returns_picture,
+        frozenset({"threshold", "range", "two-valued", "sequential"}),
+        about_evaluator=False,
+        own_rollouts=True,
+    ),
+    Claim(
+        "single-episode",
+        evidence.returns_and_predictions,
+        conclusions.single_episode,
+        explanations.residuals_picture,
+        frozenset({"delta"}),
+        _plan_single_episode,
+    ),
+    Claim(
+        "evaluator-overstatement",
+        evidence.returns_and_predictions,
+        conclusions.evaluator_overstatement,
+        partial(explanations.residuals_picture, sign=-1),
+        frozenset({"epsilon", "range"}),
+        requires={"epsilon": "the overstatement that is allowed on average"},
+        larger_is_stronger=False,
+    ),
+    Claim(
+        "evaluator-error",
+        partial(evidence.returns_and_predictions, twice=True),
+        conclusions.evaluator_error,
+        explanations.evaluator_error_picture,
+        frozenset({"epsilon", "range"}),
+        larger_is_stronger=False,
+    ),
+    Claim(
+        "new-policy",
+        evidence.calibration_bounds,
+        conclusions.new_policy,
+        explanations.new_policy_picture,
+        frozenset({"threshold", "range", "from-policies"}),
+        _plan_new_policy,
+        requires={"from-policies": "runs of other policies that were trained in the same way"},
+        other_policies=True,
+    ),
 )
-SINGLE_EPISODE = Claim(
-    "single-episode",
-    evidence.returns_and_predictions,
-    conclusions.single_episode,
-    explanations.residuals_picture,
-    frozenset({"delta"}),
-    _plan_single_episode,
-)
-EVALUATOR_OVERSTATEMENT = Claim(
-    "evaluator-overstatement",
-    evidence.returns_and_predictions,
-    conclusions.evaluator_overstatement,
-    partial(explanations.residuals_picture, sign=-1),
-    frozenset({"epsilon", "range"}),
-    requires={"epsilon": "the overstatement that is allowed on average"},
-    larger_is_stronger=False,
-)
-EVALUATOR_ERROR = Claim(
-    "evaluator-error",
-    partial(evidence.returns_and_predictions, twice=True),
-    conclusions.evaluator_error,
-    explanations.evaluator_error_picture,
-    frozenset({"epsilon", "range"}),
-    larger_is_stronger=False,
-)
-NEW_POLICY = Claim(
-    "new-policy",
-    evidence.calibration_bounds,
-    conclusions.new_policy,
-    explanations.new_policy_picture,
-    frozenset({"threshold", "range", "from-policies"}),
-    _plan_new_policy,
-    requires={"from-policies": "runs of other policies that were trained in the same way"},
-    other_policies=True,
-)
-CLAIMS: dict[str, Claim] = {
-    one.name: one for one in (MEAN_RETURN, SINGLE_EPISODE, EVALUATOR_OVERSTATEMENT, EVALUATOR_ERROR, NEW_POLICY)
-}
+CLAIMS: dict[str, Claim] = {one.name: one for one in _ALL}
 
 
 def claim_of(terms: Terms, others: Sequence[CertifiedPolicy]) -> Claim:
     """The claim that terms ask for; with calibration policies, J of a new policy. Refuses settings that it does not have."""
-    claim = NEW_POLICY if others and terms.claim == MEAN_RETURN.name else CLAIMS[terms.claim]
+    claim = CLAIMS["new-policy" if others and terms.claim == "mean-return" else terms.claim]
     terms.check()
     given = terms.given() | ({"from-policies": f"of {len(others)} policies"} if others else {})
     for name, value in given.items():

@@ -77,7 +77,7 @@ def compare_policies(
     def test(i: int) -> bool:
         one, protocol = policies[i], protocols[i]
         say(f"{one.run.path} seed {one.seed}, predicted {predicted[i]:.4g}")
-        found[i] = fulfil(PolicyTest(protocol, one, protocol.key()), again, sign_with, say)
+        found[i] = fulfil(PolicyTest(protocol, one), again, sign_with, say)
         return found[i].outcome == "certified"
 
     fixed_sequence(predicted, test)

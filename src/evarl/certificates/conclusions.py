@@ -175,9 +175,7 @@ def evaluator_error(protocol: Protocol, evidence: Evidence) -> Conclusion:
     returns, others, values = evidence["returns"], evidence["others"], evidence["values"]
     bound = bounds.rmse_upper_bound(returns, others, values, bounds.Range(*protocol.range), protocol.alpha)
     products = (np.asarray(returns) - values) * (np.asarray(others) - values)
-    outcome: Outcome = "bounded"
-    if protocol.epsilon is not None:
-        outcome = "certified" if bound <= protocol.epsilon else "not certified"
+    outcome = _outcome(None if protocol.epsilon is None else bound <= protocol.epsilon)
     statement = (
         f"The evaluator's root mean squared error over start states of {task(protocol)} is at most {above(bound)}."
         if outcome != "not certified"
@@ -202,9 +200,7 @@ def new_policy(protocol: Protocol, evidence: Evidence) -> Conclusion:
             f"prediction: {prediction:g} and the margin {found.margin:g} exceed the greatest possible return {high:g}; "
             "this evaluator is not like those of the calibration policies, and nothing can be concluded"
         )
-    outcome: Outcome = "bounded"
-    if protocol.threshold is not None:
-        outcome = "certified" if bound >= protocol.threshold else "not certified"
+    outcome = _outcome(None if protocol.threshold is None else bound >= protocol.threshold)
     statement = (
         f"The mean discounted return J of this policy in {task(protocol)} is at least {below(bound)}; it was not deployed."
         if outcome != "not certified"
@@ -247,6 +243,11 @@ def _rounded(number: float, towards: Callable[[float], int]) -> str:
         return "0"
     digits = 5 - floor(log10(abs(number)))
     return f"{towards(number * 10.0**digits) / 10.0**digits:.6g}"
+
+
+def _outcome(reached: bool | None) -> Outcome:
+    """The outcome of a test that cannot refute; None where there is nothing to reach."""
+    return "bounded" if reached is None else "certified" if reached else "not certified"
 
 
 def _threshold(protocol: Protocol) -> float:

@@ -4,6 +4,7 @@ It is determined by the protocol and a key, which is split by purpose: 0 assessm
 3 second rollouts from the same states, 4 whether there are several start states, 5 calibration policies.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -32,14 +33,14 @@ class PolicyTest:
 
     protocol: Protocol
     policy: CertifiedPolicy
-    key: ArrayLike
-    """The protocol's own key, or one that a verifier has drawn."""
     calibration: Sequence[CertifiedPolicy] = ()
     """The calibration policies, in the order of the protocol."""
+    key: ArrayLike | None = None
+    """A key that a verifier has drawn; the protocol's own unless given."""
 
     def purpose(self, number: int) -> jax.Array:
         """The key for one purpose."""
-        return jax.random.fold_in(jnp.asarray(self.key), number)
+        return jax.random.fold_in(jnp.asarray(self.protocol.key() if self.key is None else self.key), number)
 
     @property
     def assessment_key(self) -> jax.Array:
@@ -84,19 +85,16 @@ def deployment_returns(test: PolicyTest, say: Say) -> Evidence:
                 predicted = predict(fresh.observation).clip(*protocol.range)
                 columns += [predict(starts.observation), predicted.reshape(protocol.batch, -1).mean(axis=1)]
             say(f"{min((number + 1) * protocol.batch, protocol.rollouts)} of at most {protocol.rollouts} rollouts")
-            yield from zip(*(column.tolist() for column in columns), strict=True)
+            for row in zip(*(column.tolist() for column in columns), strict=True):
+                for name, value in zip(found, row, strict=True):
+                    found[name].append(value)
+                yield row
 
-    def kept() -> Iterator[tuple[float, ...]]:
-        for row in islice(rows(), protocol.rollouts):
-            for name, number in zip(found, row, strict=True):
-                found[name].append(number)
-            yield row
-
+    taken = islice(rows(), protocol.rollouts)
     if protocol.sequential:
-        decide(protocol, kept(), controlled=predict is not None)  # takes no more rollouts than it needs
+        decide(protocol, taken, controlled=predict is not None)  # takes no more rollouts than it needs
     else:
-        for _ in kept():
-            pass
+        deque(taken, maxlen=0)
     return found
 
 

@@ -10,14 +10,13 @@ from typing import Literal
 from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Attempt, Certificate, Place, load, save
 from evarl.certificates.certified_policy import CertifiedPolicy, open_policy
-from evarl.certificates.checks import check
+from evarl.certificates.checks import check, obstacles, platform_here, same_rollouts
 from evarl.certificates.claims import CLAIMS, conclude, gather
 from evarl.certificates.conclusions import Conclusion, Evidence, Outcome
 from evarl.certificates.evidence import PolicyTest, Say
 from evarl.certificates.page import page
 from evarl.certificates.planning import calibration_of, calibration_runs, make_protocol
 from evarl.certificates.protocol import Protocol, Terms
-from evarl.certificates.replay import obstacles, platform_here, same_rollouts
 from evarl.certificates.signing import load_private_key, sign
 from evarl.errors import FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
@@ -79,7 +78,7 @@ def planned(run: Run | str | Path, terms: Terms, seed: int | None, from_policies
     if from_policies and not calibration:
         raise InputError("from-policies: contain only the policy to be certified; must be runs with other seeds")
     protocol = make_protocol(policy, terms, calibration)
-    return PolicyTest(protocol, policy, protocol.key(), calibration)
+    return PolicyTest(protocol, policy, calibration)
 
 
 def fulfil(test: PolicyTest, again: bool, sign_with: str | Path | None, say: Say) -> Issued:
@@ -150,7 +149,7 @@ def answered(policy: CertifiedPolicy, protocol: Protocol, say: Say) -> Issued | 
         outcome = implied(certificate.conclusion, other, protocol.threshold)
         if outcome is None or certificate.confidence < 1 - protocol.alpha or obstacles(certificate):
             continue
-        kept = _issued_before(path, PolicyTest(other, policy, other.key()), say)
+        kept = _issued_before(path, PolicyTest(other, policy), say)
         return Issued(kept, path, outcome, "answers another threshold")
     return None
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from evarl.certificates import hashes
 from evarl.certificates.certified_policy import CertifiedPolicy
-from evarl.certificates.claims import CLAIMS, NEW_POLICY, claim_of
+from evarl.certificates.claims import CLAIMS, claim_of
 from evarl.certificates.conclusions import least_rollouts
 from evarl.certificates.protocol import Protocol, Terms, policy_name
 from evarl.errors import InputError
@@ -31,7 +31,11 @@ def make_protocol(
         raise InputError(
             f"claim: {claim.name} is about an evaluator, and {policy.run.path} has none; train with --beta"
         )
-    _check_usable([policy, *calibration], predicts=claim.about_evaluator)
+    for one in (policy, *calibration):
+        # Policies and evaluators are loaded, so that invalid ones are refused before the test is registered.
+        one.run.policy_state(one.seed)
+        if one.has_evaluator and one.not_fitted and claim.about_evaluator:
+            raise InputError(f"claim: {one.run.path}: {one.not_fitted}")
     rollouts = terms.number()
     batch = min(SEQUENTIAL_BATCH if terms.sequential else BATCH, rollouts)
     turns = float(world.horizon) * -(-rollouts // batch) * max(1, len(calibration))
@@ -94,7 +98,7 @@ def calibration_of(policy: CertifiedPolicy, runs: Sequence[Run]) -> list[Certifi
     for run in runs:
         if odd := differences(_training(policy.run), _training(run)):
             raise InputError(
-                f"from-policies: {run.path} was trained otherwise than {policy.run.path} ({odd[0]}); {NEW_POLICY.name} "
+                f"from-policies: {run.path} was trained otherwise than {policy.run.path} ({odd[0]}); new-policy "
                 "requires policies that differ by their seeds alone"
             )
         for seed in run.seeds:
@@ -104,14 +108,14 @@ def calibration_of(policy: CertifiedPolicy, runs: Sequence[Run]) -> list[Certifi
             if first is not None:
                 raise InputError(
                     f"from-policies: {run.path} seed {seed} is the same policy as {first.run.path} seed {seed}, by equal "
-                    f"configuration and seed; {NEW_POLICY.name} requires policies that were trained independently, each once"
+                    f"configuration and seed; new-policy requires policies that were trained independently, each once"
                 )
             found[seed] = CertifiedPolicy(run, seed)
     policies = {policy.seed: policy, **found}
     digests = {one.files()[policy_name(seed)] for seed, one in policies.items()}
     if len(digests) < len(policies):
         raise InputError(
-            f"from-policies: two seeds have the same policy; {NEW_POLICY.name} requires policies that were trained independently"
+            "from-policies: two seeds have the same policy; new-policy requires policies that were trained independently"
         )
     return [found[seed] for seed in sorted(found)]
 
@@ -125,14 +129,6 @@ def calibration_runs(paths: Sequence[str | Path]) -> list[Run]:
                 "directories of finished runs"
             )
     return [Run.load(path) for path in paths]
-
-
-def _check_usable(policies: Sequence[CertifiedPolicy], predicts: bool) -> None:
-    """Load policies and evaluators, so that invalid ones are refused before a test is registered."""
-    for one in policies:
-        one.run.policy_state(one.seed)
-        if one.has_evaluator and one.not_fitted and predicts:
-            raise InputError(f"claim: {one.run.path}: {one.not_fitted}")
 
 
 def _check_threshold(protocol: Protocol) -> None:

@@ -10,13 +10,12 @@ import numpy as np
 from evarl.certificates import hashes, ledger, signing
 from evarl.certificates.certificate import Certificate, joint_confidence, load
 from evarl.certificates.certified_policy import open_policy
-from evarl.certificates.checks import Changes, check, file_changes
+from evarl.certificates.checks import Changes, check, file_changes, fresh_key, fresh_rollouts, obstacles, same_rollouts
 from evarl.certificates.claims import CLAIMS
 from evarl.certificates.conclusions import Conclusion, percent
 from evarl.certificates.evidence import PolicyTest, Say
 from evarl.certificates.planning import calibration_of, calibration_runs
 from evarl.certificates.protocol import Protocol
-from evarl.certificates.replay import fresh_key, fresh_rollouts, obstacles, same_rollouts
 from evarl.certificates.signing import Signature
 from evarl.errors import EvarlError, FileError, InputError
 from evarl.runs.machine import keep_compiled_programs

@@ -1,6 +1,6 @@
-from .bootstrap import bootstrap_distribution as bootstrap_distribution
-from .bootstrap import bootstrap_interval as bootstrap_interval
 from .comparison import PairedDifference as PairedDifference
+from .comparison import bootstrap_distribution as bootstrap_distribution
+from .comparison import bootstrap_interval as bootstrap_interval
 from .comparison import paired_difference as paired_difference
 from .comparison import probability_of_improvement as probability_of_improvement
 from .comparison import sign_flip_p_value as sign_flip_p_value

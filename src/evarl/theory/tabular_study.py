@@ -32,13 +32,6 @@ SIMILARITY = 2.0 ** -np.abs(np.arange(STATES)[:, None] - np.arange(STATES)[None,
 """Default similarities [S, S]."""
 
 
-class Schedule(NamedTuple):
-    """Number of steps of gradient ascent, and the initial learning rate."""
-
-    steps: int
-    learning_rate: float
-
-
 class Problem(NamedTuple):
     """World and objective of N policies, which differ in β; or T worlds, the same Q and μ, and B different β."""
 
@@ -90,26 +83,17 @@ def tabular_study(
         arrays = (*random_worlds(trials, seed), form, start, np.asarray(betas, np.float64))
         problem = Problem(*map(jnp.asarray, arrays))
         began = time.perf_counter()
-        program = (
-            jax.jit(_all_trials, static_argnums=2).lower(logits, problem, Schedule(steps, learning_rate)).compile()
-        )
+        program = jax.jit(_all_trials, static_argnums=(2, 3)).lower(logits, problem, steps, learning_rate).compile()
         compiled = time.perf_counter()
         performance, loss = (np.asarray(x) for x in program(logits, problem))
         ended = time.perf_counter()
-    return {
-        "trials": trials,
-        "seed": seed,
-        "restarts": restarts,
-        "steps": steps,
-        "learning_rate": learning_rate,
-        "states": STATES,
-        "actions": ACTIONS,
-        "discount": DISCOUNT,
-        "assessed": list(ASSESSED),
+    settings = {"trials": trials, "seed": seed, "restarts": restarts, "steps": steps, "learning_rate": learning_rate}
+    world = {"states": STATES, "actions": ACTIONS, "discount": DISCOUNT, "assessed": list(ASSESSED)}
+    found = {
         "similarity": np.asarray(similarity, np.float64).tolist(),
         **summary(performance, loss, betas, form, start),
-        "seconds": {"compile": compiled - began, "run": ended - compiled},
     }
+    return settings | world | found | {"seconds": {"compile": compiled - began, "run": ended - compiled}}
 
 
 def random_worlds(
@@ -163,7 +147,7 @@ def _resolvent(moves: Float[Array, "S S N"]) -> Float[Array, "S S N"]:
 
 
 def _all_trials(
-    logits: Float[Array, "T S A R"], problem: Problem, schedule: Schedule
+    logits: Float[Array, "T S A R"], problem: Problem, steps: int, learning_rate: float
 ) -> tuple[Float[Array, "T B R"], Float[Array, "T B R"]]:
     """J and L at the end of training; problems of a trial are solved in parallel and trials in turn, which fits the cache."""
     restarts = logits.shape[-1]
@@ -171,19 +155,19 @@ def _all_trials(
     def trial(world: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         initial, P, r = world
         one = problem._replace(transitions=P, rewards=r, betas=jnp.repeat(problem.betas, restarts))
-        found = _train(jnp.tile(initial, len(problem.betas)), one, schedule)
+        found = _train(jnp.tile(initial, len(problem.betas)), one, steps, learning_rate)
         return found.performance.reshape(-1, restarts), found.loss.reshape(-1, restarts)
 
     return jax.lax.map(trial, (logits, problem.transitions, problem.rewards))
 
 
-def _train(logits: Float[Array, "S A N"], problem: Problem, schedule: Schedule) -> Point:
+def _train(logits: Float[Array, "S A N"], problem: Problem, steps: int, learning_rate: float) -> Point:
     """Gradient ascent on J − βL by Adam, with cosine decay of the learning rate to 0.
 
     Near a deterministic policy the gradient vanishes as fast as the policy converges. Adam's usual second moment, over 1 000
     steps, would keep the large early gradients and stop; over 10 steps it follows.
     """
-    decay, (steps, learning_rate) = 0.9, schedule
+    decay = 0.9
 
     def step(carry: tuple[Array, Array, Array], count: Array) -> tuple[tuple[Array, Array, Array], None]:
         x, first, second = carry
