@@ -39,7 +39,8 @@ def study_report(study: Study, scale: StudyScale, store: Store, failures: dict[s
 def _provenance(study: Study, scale: StudyScale, finished: list[tuple[Job, dict[str, Any]]]) -> dict[str, Any]:
     """Command, seeds, time, machine, versions and configuration of the finished jobs."""
     spent = [record["seconds"] for _, record in finished if record["seconds"] is not None]
-    seeds = {job.name: _seeds(**job.settings["changes"]) for job, _ in finished if job.task == "train"}
+    trained = {job.name: job.settings["changes"] for job, _ in finished if job.task == "train"}
+    seeds = {name: f"{one['seed']} to {one['seed'] + one['seeds'] - 1}" for name, one in trained.items()}
     return {
         "command": f"evarl reproduce {study.name} --scale {scale.name}",
         "scale": f"{scale.name}: {scale.about}",
@@ -55,10 +56,6 @@ def _provenance(study: Study, scale: StudyScale, finished: list[tuple[Job, dict[
         },
         "configuration": {job.name: _configuration(job) for job, _ in finished},
     }
-
-
-def _seeds(seed: int, seeds: int, **changes: Any) -> str:
-    return f"{seed} to {seed + seeds - 1}"
 
 
 def _configuration(job: Job) -> dict[str, Any]:

@@ -36,9 +36,7 @@ def main_table(store: Store) -> ReportTable:
             ordinary, aware = with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", beta)
             if ordinary.rows and aware.rows:
                 steps = f"{aware.curves['steps'][-1] / 1e6:.1f}M × {len(aware.rows)} seeds"
-                measured = [one.returns() for one in (ordinary, aware)] + [
-                    one.mae("start") for one in (aware, ordinary)
-                ]
+                measured = [ordinary.returns(), aware.returns(), aware.mae("start"), ordinary.mae("start")]
                 measured += [aware.mae("start", predictor) for predictor in COLUMNS.values()]
                 rows.append((aware.world, steps, f"{beta:g}", *map(mean_and_error, measured)))
     head = ("world", "steps", "β", "return, ordinary", "return, EvA-RL", "evaluator", "passive evaluator", *COLUMNS)

@@ -24,23 +24,19 @@ from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.runs.train import new_assessment, train
 from evarl.studies.jobs import Job, Store
+from evarl.theory.tabular_study import tabular_study
 
 CURVE_POINTS = 60
 """Points of a learning curve: means over equal intervals of training."""
-
 SHOWN = (EVALUATOR, CRITIC, LABELS["fqe"])
 """Predictors whose single predictions are stored, for figures of true against predicted values."""
-
 ABOUT = ("world", "discount", "horizon", "start_states", "shuffled_with")
 TIMES = ("seconds", "compile_seconds", "steps_per_second", "peak_memory_gib")
 """Parts of an evaluation, and of a run's summary, that are stored."""
-
 FILES = {"assessment": "assessment.file", "frozen": "evaluator.file"}
 """Settings for the files of the jobs that a job needs, by role."""
-
 KINDS = ("listing", "pairs", "factored", "linear")
 """Evaluator networks that are tested on held-out policies."""
-
 TRAINING = 0.7
 """Share of a training job's progress that is training; the rest is evaluation."""
 
@@ -123,8 +119,6 @@ def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
 
 def tabular(job: Job, store: Store) -> dict[str, Any]:
     """Evaluation error L and return J against β in random tabular MDPs."""
-    from evarl.theory.tabular_study import tabular_study
-
     store.report_progress(job, 0.0, f"{job.settings['trials']} trials")
     return tabular_study(**job.settings)
 
@@ -173,22 +167,23 @@ def _seed_record(seed: SeedEvaluation) -> dict[str, Any]:
         }
         for kind, asked in seed.queries.items()
     }
-    logged = seed.logged
+    logged = None
+    if seed.logged is not None:
+        estimates = seed.logged.estimates
+        logged = {
+            "trajectories": seed.logged.trajectories,
+            "steps": seed.logged.steps,
+            "effective_sample_size": {m: one.effective_sample_size for m, one in estimates.items()},
+            "bellman_error": {m: one.bellman_error for m, one in estimates.items()},
+            "warnings": {m: list(one.warnings) for m, one in estimates.items() if one.warnings},
+        }
     return {
         "seed": seed.seed,
         "return": _round(seed.discounted.mean),
         "return_undiscounted": _round(seed.undiscounted.mean),
         "assessment": _rounded(np.asarray(seed.assessment)),
         "queries": queries,
-        "log": None
-        if logged is None
-        else {
-            "trajectories": logged.trajectories,
-            "steps": logged.steps,
-            "effective_sample_size": {m: one.effective_sample_size for m, one in logged.estimates.items()},
-            "bellman_error": {m: one.bellman_error for m, one in logged.estimates.items()},
-            "warnings": {m: list(one.warnings) for m, one in logged.estimates.items() if one.warnings},
-        },
+        "log": logged,
     }
 
 

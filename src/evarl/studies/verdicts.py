@@ -31,7 +31,7 @@ def check_larger(claim: str, quantity: str, one: Values, other: Values | float, 
 def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], other: Values | float) -> ClaimCheck:
     """The claim that every one of `ones` is above `other`; the effect is that of the part which decides."""
     parts = {f"{quantity}; here of {name}": paired_differences(one, other) for name, one in ones.items()}
-    known = {name: d for name, d in parts.items() if d is not None}
+    known = {name: part for name, part in parts.items() if part is not None}
     if not known or len(known) < len(parts):
         return _undecided(claim, quantity, "too few seeds, or not all measured")
     return _decide(claim, known, known)

@@ -22,10 +22,8 @@ jobs = common.training_jobs("minatar", "brax")
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Learning curves, and a table of their averages over the end of training."""
-    families = {
-        name: common.results_by_world(store, family, frozen=True)
-        for name, family in (("minatar", scale.minatar), ("brax", scale.brax))
-    }
+    kinds = {"minatar": scale.minatar, "brax": scale.brax}
+    families = {name: common.results_by_world(store, family, frozen=True) for name, family in kinds.items()}
     drawn = {name: common.curves_figure(worlds) for name, worlds in families.items()}
     everything = [rows for worlds in families.values() for rows in worlds.values()]
     return StudyResults(
@@ -44,11 +42,9 @@ def late(one: ConditionResults, metric: str) -> Values:
     if metric not in one.curves:
         return {}
     curve = one.curves[metric]
-    tail = curve[:, -max(1, int(LAST * curve.shape[1])) :]
-    known = [row[row == row] for row in tail]
-    return (
-        dict(zip(sorted(one.rows), [float(row.mean()) for row in known], strict=True)) if all(map(len, known)) else {}
-    )
+    tail = [row[row == row] for row in curve[:, -max(1, int(LAST * curve.shape[1])) :]]
+    found = {seed: float(row.mean()) for seed, row in zip(sorted(one.rows), tail, strict=True) if len(row)}
+    return found if len(found) == len(tail) else {}
 
 
 def _checks(rows: list[ConditionResults]) -> list[ClaimCheck]:
