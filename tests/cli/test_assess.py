@@ -152,7 +152,7 @@ def test_a_policy_of_other_shapes_is_refused(run, tmp_path, capsys):
     assert call(["assess", str(run.path), "--policy", str(other.path / "policy/seed-0.safetensors")]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1
-    assert "Dense_0/bias is float32[4] there and float32[8] here" in err
+    assert "Dense_0/bias is float32[4]; must be float32[8]; its networks must be those of this run" in err
     assert call(["assess", str(other.path)]) == 2
     assert "has no evaluator; train with --beta" in capsys.readouterr().err
 

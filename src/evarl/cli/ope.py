@@ -53,28 +53,11 @@ def run(arguments: list[str]) -> None:
 
 
 def _print(found: "LoggedSeed", confidence: float) -> None:
-    head = f"seed {found.seed}: {found.trajectories} trajectories, {found.steps} steps"
-    columns = (
-        "method",
-        "J",
-        "s.e.",
-        f"{confidence:.0%} interval",
-        "effective sample",
-        "largest weight",
-        "Bellman error",
-    )
-    table = PlainTable(*columns, title=head)
-    for method, one in found.estimates.items():
-        intervals = [_interval(one, name) for name in ("bootstrap", "t") if name in one.intervals]
-        table.add_row(
-            method,
-            number(one.value),
-            number(one.standard_error),
-            *(intervals or ["—"])[:1],
-            number(one.effective_sample_size, ".1f"),
-            number(one.largest_weight_share, ".1%"),
-            number(one.bellman_error),
-        )
+    rows = {method: _cells(one, confidence) for method, one in found.estimates.items()}
+    title = f"seed {found.seed}: {found.trajectories} trajectories, {found.steps} steps"
+    table = PlainTable("method", *next(iter(rows.values())), title=title)
+    for method, cells in rows.items():
+        table.add_row(method, *cells.values())
     print()
     print_table(table)
     said: dict[str, list[str]] = {}
@@ -85,6 +68,19 @@ def _print(found: "LoggedSeed", confidence: float) -> None:
             said.setdefault(warning, []).append(method)
     for warning, methods in said.items():
         print(f"warning: {', '.join(methods)}: {warning}")
+
+
+def _cells(one: "Estimate", confidence: float) -> dict[str, str]:
+    """A row of the table, by column."""
+    tightest = next((name for name in ("bootstrap", "t") if name in one.intervals), None)
+    return {
+        "J": number(one.value),
+        "s.e.": number(one.standard_error),
+        f"{confidence:.0%} interval": "—" if tightest is None else _interval(one, tightest),
+        "effective sample": number(one.effective_sample_size, ".1f"),
+        "largest weight": number(one.largest_weight_share, ".1%"),
+        "Bellman error": number(one.bellman_error),
+    }
 
 
 def _interval(one: "Estimate", name: str) -> str:

@@ -76,7 +76,7 @@ def read_policy(run: Run, path: Path, index: int = 0) -> AssessedPolicy:
     try:
         parameters = as_tree(path, arrays, wanted)
     except FileError as error:
-        raise InputError(f"policy: {error}; must be a policy with the same networks as this run's") from error
+        raise InputError(f"policy: {error}; its networks must be those of this run") from error
     check_finite(path, parameters)
     return agent_policy(run, parameters)
 
@@ -87,8 +87,8 @@ def import_policy(name: str, world: AnyWorld) -> AssessedPolicy:
     The module is searched in the current directory first. Actions are in the policy's units: whole numbers, or numbers
     that are −1 and 1 at the bounds. The function is traced with abstract arrays, so that errors are found before it runs.
     """
-    module, separator, attribute = name.partition(":")
-    if not (module and separator and attribute):
+    module, _, attribute = name.partition(":")
+    if not (module and attribute):
         raise InputError(f"policy-import: '{name}' is not allowed; must be module:name")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

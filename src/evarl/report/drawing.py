@@ -11,12 +11,10 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 def rendered(name: str, size: tuple[float, float], draw: Callable[[Any], None]) -> tuple[bytes, bytes]:
     """PNG and SVG of what `draw` draws on an empty figure; the same data give the same bytes."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": name, "axes.spines.top": False, "axes.spines.right": False}):
         figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
         draw(figure)
         png, svg = io.BytesIO(), io.BytesIO()
         figure.savefig(png, format="png", dpi=140)
