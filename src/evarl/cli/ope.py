@@ -14,7 +14,7 @@ from evarl.ope.registry import LogSettings
 
 if TYPE_CHECKING:
     from evarl.evaluation.logged import LoggedSeed
-    from evarl.ope.results import Estimate
+    from evarl.ope.log import Estimate
 
 
 @dataclass(frozen=True)
