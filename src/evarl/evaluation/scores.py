@@ -1,6 +1,6 @@
 """Errors of predictions against the truth, for one seed and averaged over seeds. Plain NumPy; what is undefined is None.
 
-Errors are averaged over seeds before a root or a ratio is taken of them; for the reason see `evarl.stats.ratio_of_means`.
+Errors are averaged over seeds before a root or a ratio is taken of them; for the reason see `evarl.stats.ratio`.
 """
 
 from collections.abc import Mapping, Sequence
