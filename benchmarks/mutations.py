@@ -17,8 +17,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError
-from safetensors import numpy as safetensors
+from safetensors import SafetensorError, numpy as safetensors
 
 Rng = np.random.Generator
 Damage = Callable[[Rng, bytes], bytes]

@@ -1,37 +1,38 @@
-from . import agents as agents
-from . import assessment as assessment
-from . import bounds as bounds
-from . import certificates as certificates
-from . import errors as errors
-from . import evaluation as evaluation
-from . import evaluators as evaluators
-from . import learning as learning
-from . import ope as ope
-from . import simulation as simulation
-from . import stats as stats
-from . import truth as truth
-from . import worlds as worlds
-from .agents.configuration import AgentConfig as AgentConfig
-from .agents.configuration import PPOConfig as PPOConfig
-from .agents.configuration import register_algorithm as register_algorithm
-from .assessment.configuration import AssessmentConfig as AssessmentConfig
-from .assessment.configuration import register_behaviour as register_behaviour
+from . import (
+    agents as agents,
+    assessment as assessment,
+    bounds as bounds,
+    certificates as certificates,
+    errors as errors,
+    evaluation as evaluation,
+    evaluators as evaluators,
+    learning as learning,
+    ope as ope,
+    simulation as simulation,
+    stats as stats,
+    truth as truth,
+    worlds as worlds,
+)
+from .agents.configuration import (
+    AgentConfig as AgentConfig,
+    PPOConfig as PPOConfig,
+    register_algorithm as register_algorithm,
+)
+from .assessment.configuration import AssessmentConfig as AssessmentConfig, register_behaviour as register_behaviour
 from .certificates.compare import compare_policies as compare_policies
 from .certificates.issue import issue_certificate as issue_certificate
 from .certificates.protocol import Terms as Terms
-from .certificates.verify import Reliance as Reliance
-from .certificates.verify import verify_certificate as verify_certificate
+from .certificates.verify import Reliance as Reliance, verify_certificate as verify_certificate
 from .evaluation.assess import assess as assess
 from .evaluation.evaluate import evaluate as evaluate
-from .evaluators.configuration import EvaluatorConfig as EvaluatorConfig
-from .evaluators.configuration import NetworkConfig as NetworkConfig
-from .evaluators.configuration import register_evaluator as register_evaluator
-from .learning.configuration import TrainConfig as TrainConfig
-from .learning.configuration import with_settings as with_settings
+from .evaluators.configuration import (
+    EvaluatorConfig as EvaluatorConfig,
+    NetworkConfig as NetworkConfig,
+    register_evaluator as register_evaluator,
+)
+from .learning.configuration import TrainConfig as TrainConfig, with_settings as with_settings
 from .learning.presets import preset as preset
 from .runs.run import Run as Run
 from .runs.train import train as train
 from .storage.modules import allow_modules as allow_modules
-from .worlds.registry import make_world as make_world
-from .worlds.registry import register_world as register_world
-from .worlds.registry import world_names as world_names
+from .worlds.registry import make_world as make_world, register_world as register_world, world_names as world_names

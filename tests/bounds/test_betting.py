@@ -5,8 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from evarl.bounds import StoppingRule, betting_lower_bound, betting_upper_bound, e_process, sequential_test
 from evarl.bounds.betting import Stream, lower_bound, mixture

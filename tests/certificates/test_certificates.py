@@ -14,8 +14,7 @@ from jax.tree_util import Partial
 import evarl
 from evarl import bounds
 from evarl.certificates import ledger
-from evarl.certificates.certificate import Certificate
-from evarl.certificates.certificate import load as load_with_signature
+from evarl.certificates.certificate import Certificate, load as load_with_signature
 from evarl.certificates.certified_policy import open_policy
 from evarl.certificates.claims import gather
 from evarl.certificates.evidence import PolicyTest

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from evarl.errors import InputError
 from evarl.ope.doubly_robust import ModelValues, doubly_robust, least_quadratic, magic, resampled_magic, residuals

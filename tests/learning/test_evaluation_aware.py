@@ -243,11 +243,11 @@ AWARE = ["navigation", "--beta", "0.1"]
         ([*AWARE, "--gradient", "score", "--queries", "visited"], "queries: visited does not go with gradient score"),
         (
             [*AWARE, "--gradient", "paired", "--queries", "start", "--rollouts-per-start", "1"],
-            "rollouts-per-start: 1 of 8 environments cannot serve gradient paired; want 2 or more",
+            "rollouts-per-start: 1 of 8 environments cannot serve gradient paired; must be 2 or more",
         ),
         (
             ["navigation", "--beta-variance", "0.1", "--rollouts-per-start", "1"],
-            "rollouts-per-start: 1 of 8 environments cannot serve beta-variance; want 2 or more",
+            "rollouts-per-start: 1 of 8 environments cannot serve beta-variance; must be 2 or more",
         ),
         (["navigation", "--rollouts-per-start", "0"], "rollouts-per-start: 0 is not allowed; must be at least 1"),
         (["navigation", "--evaluator-mode", "frozen"], "evaluator.file: None does not go with evaluator-mode frozen"),

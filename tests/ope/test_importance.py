@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from evarl.ope.doubly_robust import ModelValues, doubly_robust, resampled_doubly_robust
 from evarl.ope.importance import (

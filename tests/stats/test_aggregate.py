@@ -8,8 +8,15 @@ import pytest
 from scipy import stats
 
 from evarl.errors import InputError
-from evarl.stats import Interval, bootstrap_interval, iqm, paired_difference, probability_of_improvement, t_interval
-from evarl.stats import standard_error as error_of_mean
+from evarl.stats import (
+    Interval,
+    bootstrap_interval,
+    iqm,
+    paired_difference,
+    probability_of_improvement,
+    standard_error as error_of_mean,
+    t_interval,
+)
 
 
 def test_nothing_of_jax_is_needed():

@@ -1,19 +1,13 @@
 from .a2c import A2C as A2C
-from .actor_critic import ActorCritic as ActorCritic
-from .actor_critic import AgentState as AgentState
-from .actor_critic import PolicyState as PolicyState
-from .agent import Agent as Agent
-from .agent import make_agent as make_agent
-from .configuration import AgentConfig as AgentConfig
-from .configuration import PPOConfig as PPOConfig
-from .configuration import register_algorithm as register_algorithm
-from .distributions import Categorical as Categorical
-from .distributions import DiagonalGaussian as DiagonalGaussian
-from .distributions import Distribution as Distribution
-from .gradient_weights import GradientWeights as GradientWeights
-from .gradient_weights import PathwiseTerm as PathwiseTerm
-from .losses import ActorBatch as ActorBatch
-from .losses import actor_loss as actor_loss
-from .losses import value_loss as value_loss
+from .actor_critic import ActorCritic as ActorCritic, AgentState as AgentState, PolicyState as PolicyState
+from .agent import Agent as Agent, make_agent as make_agent
+from .configuration import AgentConfig as AgentConfig, PPOConfig as PPOConfig, register_algorithm as register_algorithm
+from .distributions import (
+    Categorical as Categorical,
+    DiagonalGaussian as DiagonalGaussian,
+    Distribution as Distribution,
+)
+from .gradient_weights import GradientWeights as GradientWeights, PathwiseTerm as PathwiseTerm
+from .losses import ActorBatch as ActorBatch, actor_loss as actor_loss, value_loss as value_loss
 from .ppo import PPO as PPO
 from .trajectory import Trajectory as Trajectory

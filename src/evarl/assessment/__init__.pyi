@@ -1,10 +1,10 @@
 from .assessment import Assessment as Assessment
-from .behaviour import Behaviour as Behaviour
-from .behaviour import BehaviourKind as BehaviourKind
-from .behaviour import Observed as Observed
-from .behaviour import Returns as Returns
-from .behaviour import observe as observe
-from .configuration import AssessmentConfig as AssessmentConfig
-from .configuration import register_behaviour as register_behaviour
-from .scenarios import given_states as given_states
-from .scenarios import parse_start_states as parse_start_states
+from .behaviour import (
+    Behaviour as Behaviour,
+    BehaviourKind as BehaviourKind,
+    Observed as Observed,
+    Returns as Returns,
+    observe as observe,
+)
+from .configuration import AssessmentConfig as AssessmentConfig, register_behaviour as register_behaviour
+from .scenarios import given_states as given_states, parse_start_states as parse_start_states

@@ -1,30 +1,32 @@
-from .betting import Range as Range
-from .betting import betting_lower_bound as betting_lower_bound
-from .betting import betting_upper_bound as betting_upper_bound
-from .betting import e_process as e_process
-from .control import SHARES as SHARES
-from .control import EvaluatedRollouts as EvaluatedRollouts
-from .control import controlled_returns as controlled_returns
-from .control import mixture_e_process as mixture_e_process
-from .control import mixture_lower_bound as mixture_lower_bound
-from .control import mixture_sequential_test as mixture_sequential_test
-from .ranks import ConformalBound as ConformalBound
-from .ranks import OrderBound as OrderBound
-from .ranks import conformal_bound as conformal_bound
-from .ranks import conformal_index as conformal_index
-from .ranks import least_policies as least_policies
-from .ranks import least_rollouts as least_rollouts
-from .ranks import order_bound as order_bound
-from .ranks import order_index as order_index
-from .risk import RiskControl as RiskControl
-from .risk import risk_control as risk_control
-from .risk import rmse_upper_bound as rmse_upper_bound
-from .selection import first_begun as first_begun
-from .selection import fixed_sequence as fixed_sequence
-from .sequential import Decision as Decision
-from .sequential import StoppingRule as StoppingRule
-from .sequential import sequential_test as sequential_test
-from .trajectory import Trajectories as Trajectories
-from .trajectory import trajectory_estimate as trajectory_estimate
-from .two_valued import two_valued_lower_bound as two_valued_lower_bound
-from .two_valued import two_valued_upper_bound as two_valued_upper_bound
+from .betting import (
+    Range as Range,
+    betting_lower_bound as betting_lower_bound,
+    betting_upper_bound as betting_upper_bound,
+    e_process as e_process,
+)
+from .control import (
+    SHARES as SHARES,
+    EvaluatedRollouts as EvaluatedRollouts,
+    controlled_returns as controlled_returns,
+    mixture_e_process as mixture_e_process,
+    mixture_lower_bound as mixture_lower_bound,
+    mixture_sequential_test as mixture_sequential_test,
+)
+from .ranks import (
+    ConformalBound as ConformalBound,
+    OrderBound as OrderBound,
+    conformal_bound as conformal_bound,
+    conformal_index as conformal_index,
+    least_policies as least_policies,
+    least_rollouts as least_rollouts,
+    order_bound as order_bound,
+    order_index as order_index,
+)
+from .risk import RiskControl as RiskControl, risk_control as risk_control, rmse_upper_bound as rmse_upper_bound
+from .selection import first_begun as first_begun, fixed_sequence as fixed_sequence
+from .sequential import Decision as Decision, StoppingRule as StoppingRule, sequential_test as sequential_test
+from .trajectory import Trajectories as Trajectories, trajectory_estimate as trajectory_estimate
+from .two_valued import (
+    two_valued_lower_bound as two_valued_lower_bound,
+    two_valued_upper_bound as two_valued_upper_bound,
+)

@@ -1,27 +1,25 @@
 from .assess import AssessmentResult as AssessmentResult
-from .controlled import controlled_estimates as controlled_estimates
-from .controlled import frozen_values as frozen_values
-from .logged import LoggedSeed as LoggedSeed
-from .logged import estimate_run as estimate_run
-from .predictions import BehaviourPredictor as BehaviourPredictor
-from .predictions import EvaluatorPredictions as EvaluatorPredictions
-from .predictors import BATCH as BATCH
-from .predictors import CRITIC as CRITIC
-from .predictors import EVALUATOR as EVALUATOR
-from .predictors import ORDER as ORDER
-from .predictors import PASSIVE as PASSIVE
-from .predictors import SHUFFLED as SHUFFLED
-from .predictors import WITHOUT as WITHOUT
-from .predictors import ZEROED as ZEROED
-from .results import Evaluation as Evaluation
-from .results import Queries as Queries
-from .results import Row as Row
-from .results import SeedEvaluation as SeedEvaluation
-from .scores import MeanAndError as MeanAndError
-from .scores import Score as Score
-from .scores import Skill as Skill
-from .scores import average as average
-from .scores import relative_improvement as relative_improvement
-from .scores import root as root
-from .scores import score as score
-from .scores import skill as skill
+from .controlled import controlled_estimates as controlled_estimates, frozen_values as frozen_values
+from .logged import LoggedSeed as LoggedSeed, estimate_run as estimate_run
+from .predictions import BehaviourPredictor as BehaviourPredictor, EvaluatorPredictions as EvaluatorPredictions
+from .predictors import (
+    BATCH as BATCH,
+    CRITIC as CRITIC,
+    EVALUATOR as EVALUATOR,
+    ORDER as ORDER,
+    PASSIVE as PASSIVE,
+    SHUFFLED as SHUFFLED,
+    WITHOUT as WITHOUT,
+    ZEROED as ZEROED,
+)
+from .results import Evaluation as Evaluation, Queries as Queries, Row as Row, SeedEvaluation as SeedEvaluation
+from .scores import (
+    MeanAndError as MeanAndError,
+    Score as Score,
+    Skill as Skill,
+    average as average,
+    relative_improvement as relative_improvement,
+    root as root,
+    score as score,
+    skill as skill,
+)

@@ -1,9 +1,12 @@
-from .configuration import EvaluatorConfig as EvaluatorConfig
-from .configuration import NetworkConfig as NetworkConfig
-from .configuration import register_evaluator as register_evaluator
-from .evaluator import Evaluator as Evaluator
-from .evaluator import EvaluatorState as EvaluatorState
-from .evaluator import LearntEvaluator as LearntEvaluator
-from .evaluator import make_evaluator as make_evaluator
-from .memory import Memory as Memory
-from .memory import PolicyRecord as PolicyRecord
+from .configuration import (
+    EvaluatorConfig as EvaluatorConfig,
+    NetworkConfig as NetworkConfig,
+    register_evaluator as register_evaluator,
+)
+from .evaluator import (
+    Evaluator as Evaluator,
+    EvaluatorState as EvaluatorState,
+    LearntEvaluator as LearntEvaluator,
+    make_evaluator as make_evaluator,
+)
+from .memory import Memory as Memory, PolicyRecord as PolicyRecord

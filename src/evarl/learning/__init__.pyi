@@ -1,9 +1,5 @@
 from .base_policies import build_assessment as build_assessment
 from .configuration import TrainConfig as TrainConfig
-from .learner import Learner as Learner
-from .learner import LearnerState as LearnerState
-from .learner import make_learner as make_learner
+from .learner import Learner as Learner, LearnerState as LearnerState, make_learner as make_learner
 from .presets import preset as preset
-from .weigh import Evidence as Evidence
-from .weigh import Objective as Objective
-from .weigh import weigh as weigh
+from .weigh import Evidence as Evidence, Objective as Objective, weigh as weigh

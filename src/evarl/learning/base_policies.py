@@ -35,11 +35,7 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None], base: Base
 
     Start states are those of `assessment.start_states`; on the host, reset seeds; otherwise states that a base policy
     visits, which is `base` if given, and is trained here if not.
-
-    Args:
-        config: the configuration of the run; its `assessment.file` and `assessment.base_run` are not opened here.
-        say: called with one line before a base policy is trained.
-        base: the policy of `assessment.base_run`.
+    `say` is called with one line before a base policy is trained.
     """
     wanted = config.assessment
     name = wanted.world or ("navigation/open-field" if config.world == "navigation" else config.world)

@@ -80,7 +80,7 @@ class TrainConfig:
         whole("seed", self.seed, least=-MAX_SEED)
         if self.seed < 0 or self.seed + self.seeds - 1 > MAX_SEED:
             last = self.seed + self.seeds - 1
-            raise InputError(f"seed: seeds {self.seed} to {last} are not allowed; want them between 0 and {MAX_SEED}")
+            raise InputError(f"seed: seeds {self.seed} to {last} are not allowed; must be between 0 and {MAX_SEED}")
         self.agent.validate()
         self._validate_evaluation()
         batch, minibatches = self.environments * self.steps, self.agent.ppo.minibatches
@@ -98,15 +98,15 @@ class TrainConfig:
         whole("rollouts-per-start", self.rollouts_per_start)
         shared = self.rollouts_per_start
         if self.evaluator_mode == "none" and (self.beta > 0 or self.beta_variance > 0):
-            raise InputError(f"evaluator-mode: none does not go with beta {self.beta}; want colearned or frozen")
+            raise InputError(f"evaluator-mode: none does not go with beta {self.beta}; must be colearned or frozen")
         if self.beta > 0 and self.gradient in ("paired", "score") and self.queries != "start":
-            raise InputError(f"queries: {self.queries} does not go with gradient {self.gradient}; want start")
+            raise InputError(f"queries: {self.queries} does not go with gradient {self.gradient}; must be start")
         if ((self.beta > 0 and self.gradient == "paired") or self.beta_variance > 0) and min(
             shared, self.environments
         ) < 2:
             need = "gradient paired" if self.beta_variance == 0 else "beta-variance"
             raise InputError(
-                f"rollouts-per-start: {shared} of {self.environments} environments cannot serve {need}; want 2 or more"
+                f"rollouts-per-start: {shared} of {self.environments} environments cannot serve {need}; must be 2 or more"
             )
         if (self.evaluator_mode == "frozen") != (self.evaluator.file is not None):
             raise InputError(

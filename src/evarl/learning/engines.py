@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,33 +19,11 @@ CAPACITY = 256
 whatever the host asks for, it is the same machine code that computes an update, so the numbers cannot depend on it."""
 
 
-class Engine(Protocol):
-    """Runs updates of a group of seeds."""
-
-    learner: Learner
-    template: LearnerState
-    """Shapes and dtypes of its state."""
-
-    def init(self, seeds: list[int]) -> LearnerState:
-        """Fresh states, stacked over seeds."""
-
-    def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
-        """Run `count` updates, the first of which has the number `first`; metrics are [count, seeds]."""
-
-    def advance_logged(self, state: LearnerState, index: int) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
-        """Run one update and also hand out the batch that it learnt from; its leaves are [seeds, ...]."""
-
-    def memory(self) -> int:
-        """Bytes that the compiled program needs, as far as they are known."""
-
-
 class CompiledEngine:
     """JAX worlds: updates are looped inside one compiled program, and the seeds, spread over the devices, vmapped."""
 
     def __init__(self, learner: Learner, seeds: int):
-        self.learner = learner
-        template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
-        self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), template)
+        self.learner, self.template = learner, _template(learner, seeds)
         mesh = Mesh(_devices_for(seeds), ("seeds",))
         by_seed, alike = PartitionSpec("seeds"), PartitionSpec()
         self._placement = NamedSharding(mesh, by_seed)
@@ -78,7 +56,7 @@ class CompiledEngine:
         return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *states)
 
     def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
-        """Run at most CAPACITY updates; the given state is used up."""
+        """Run at most CAPACITY updates from number `first` on; metrics are [count, seeds]. The given state is used up."""
         state = jax.device_put(state, self._placement)
         state, metrics = self._compiled(state, np.int32(first), np.int32(count))
         return state, {name: np.asarray(x)[:count] for name, x in metrics.items()}
@@ -141,6 +119,12 @@ def planned_bytes(compiled: Any) -> int:
     return int(kept + plan.temp_size_in_bytes)
 
 
+def _template(learner: Learner, seeds: int) -> LearnerState:
+    """Shapes and dtypes of the states of some seeds."""
+    template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, *x.shape), x.dtype), template)
+
+
 def _devices_for(seeds: int) -> list[jax.Device]:
     """As many devices as can take equally many seeds."""
     devices = jax.local_devices()
@@ -151,9 +135,7 @@ class HostEngine:
     """Host worlds: one seed, a Python loop around the environments, and the same compiled learning."""
 
     def __init__(self, learner: Learner):
-        self.learner = learner
-        template = jax.eval_shape(learner.init, jax.random.PRNGKey(0))
-        self.template = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), template)
+        self.learner, self.template = learner, _template(learner, 1)
         self._learn = jax.jit(learner.update, donate_argnums=0)
         self._states: Any = None
         self._fault: WorldError | None = None
@@ -202,6 +184,10 @@ class HostEngine:
             rows.append(metrics)
         columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
         return jax.tree.map(lambda leaf: leaf[None], state), columns, experience.trajectory
+
+
+Engine = CompiledEngine | HostEngine
+"""Runs updates of a group of seeds; both have `learner`, `template`, `init`, `advance`, `advance_logged` and `memory`."""
 
 
 def make_engine(learner: Learner, seeds: int) -> Engine:

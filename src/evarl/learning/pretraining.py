@@ -45,14 +45,6 @@ def remember(
     """Records of policies at equal distances in a run, made by training it again, bit for bit.
 
     Training is ordinary (β = 0) and the evaluator passive, so the policies are those of the run without an evaluator.
-
-    Args:
-        config: the configuration of the run; its world must be a JAX world.
-        assessment: the assessment that each policy takes.
-        policies: number of policies M; at most the number of updates.
-        transitions: states kept of each policy.
-        seeds: random seeds of the run.
-        advance: called with the number of updates made since the last call.
     """
     memory = dataclasses.replace(
         config.evaluator, policies=1, transitions=transitions, warmup=config.updates, file=None

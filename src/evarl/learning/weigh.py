@@ -234,15 +234,9 @@ def _gradient_weights(
 def _metrics(weight: Float[Array, "T N"], scale: Float[Array, ""], u: Any) -> dict[str, Array]:
     leaves = jax.tree.leaves(u)
     all_u = leaves[0] if len(leaves) == 1 else jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
-    return {
-        "weight_mean": weight.mean(),
-        "weight_min": weight.min(),
-        "weight_max": weight.max(),
-        "assessment_weight_mean": scale * all_u.mean(),
-        "assessment_weight_min": scale * all_u.min(),
-        "assessment_weight_max": scale * all_u.max(),
-        "weights_bounded": (scale < 1.0).astype(all_u.dtype),
-    }
+    metrics = {f"weight_{name}": getattr(weight, name)() for name in ("mean", "min", "max")}
+    metrics |= {f"assessment_weight_{name}": scale * getattr(all_u, name)() for name in ("mean", "min", "max")}
+    return metrics | {"weights_bounded": (scale < 1.0).astype(all_u.dtype)}
 
 
 def baselines(

@@ -1,16 +1,14 @@
 from .dataset import LoggedData as LoggedData
 from .estimation import estimate as estimate
-from .log import CollapsedWeights as CollapsedWeights
-from .log import Estimate as Estimate
-from .log import Log as Log
-from .metrics import PolicyMetrics as PolicyMetrics
-from .metrics import policy_metrics as policy_metrics
+from .log import CollapsedWeights as CollapsedWeights, Estimate as Estimate, Log as Log
+from .metrics import PolicyMetrics as PolicyMetrics, policy_metrics as policy_metrics
 from .minari import from_minari as from_minari
 from .policy import TargetPolicy as TargetPolicy
-from .registry import Estimator as Estimator
-from .registry import LogSettings as LogSettings
-from .registry import estimators as estimators
-from .registry import register as register
-from .registry import unregister as unregister
-from .settings import FQEConfig as FQEConfig
-from .settings import Settings as Settings
+from .registry import (
+    Estimator as Estimator,
+    LogSettings as LogSettings,
+    estimators as estimators,
+    register as register,
+    unregister as unregister,
+)
+from .settings import FQEConfig as FQEConfig, Settings as Settings

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from evarl.errors import InputError
-from evarl.ope import doubly_robust as corrected
-from evarl.ope import importance
+from evarl.ope import doubly_robust as corrected, importance
 from evarl.ope.importance import WeightedEstimate
 from evarl.ope.log import Estimate, Log, random_keys
 from evarl.ope.model import Model

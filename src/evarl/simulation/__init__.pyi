@@ -1,10 +1,8 @@
-from .episodes import EpisodeClock as EpisodeClock
-from .episodes import Returns as Returns
-from .episodes import StartStates as StartStates
-from .episodes import episode_statistics as episode_statistics
-from .rollouts import Act as Act
-from .rollouts import AssessmentRollout as AssessmentRollout
-from .rollouts import Batch as Batch
-from .rollouts import Mapping as Mapping
-from .simulator import Simulator as Simulator
-from .simulator import simulator_for as simulator_for
+from .episodes import (
+    EpisodeClock as EpisodeClock,
+    Returns as Returns,
+    StartStates as StartStates,
+    episode_statistics as episode_statistics,
+)
+from .rollouts import Act as Act, AssessmentRollout as AssessmentRollout, Batch as Batch, Mapping as Mapping
+from .simulator import Simulator as Simulator, simulator_for as simulator_for

@@ -1,19 +1,20 @@
-from .comparison import PairedDifference as PairedDifference
-from .comparison import bootstrap_distribution as bootstrap_distribution
-from .comparison import bootstrap_interval as bootstrap_interval
-from .comparison import paired_difference as paired_difference
-from .comparison import probability_of_improvement as probability_of_improvement
-from .comparison import sign_flip_p_value as sign_flip_p_value
-from .intervals import Interval as Interval
-from .intervals import bernstein_interval as bernstein_interval
-from .intervals import bernstein_lower_bound as bernstein_lower_bound
-from .intervals import hoeffding_interval as hoeffding_interval
-from .intervals import hoeffding_lower_bound as hoeffding_lower_bound
-from .intervals import percentile_interval as percentile_interval
-from .intervals import standard_error as standard_error
-from .intervals import t_interval as t_interval
-from .intervals import t_lower_bound as t_lower_bound
-from .summaries import iqm as iqm
-from .summaries import kendall as kendall
-from .summaries import ratio_of_means as ratio_of_means
-from .summaries import spearman as spearman
+from .comparison import (
+    PairedDifference as PairedDifference,
+    bootstrap_distribution as bootstrap_distribution,
+    bootstrap_interval as bootstrap_interval,
+    paired_difference as paired_difference,
+    probability_of_improvement as probability_of_improvement,
+    sign_flip_p_value as sign_flip_p_value,
+)
+from .intervals import (
+    Interval as Interval,
+    bernstein_interval as bernstein_interval,
+    bernstein_lower_bound as bernstein_lower_bound,
+    hoeffding_interval as hoeffding_interval,
+    hoeffding_lower_bound as hoeffding_lower_bound,
+    percentile_interval as percentile_interval,
+    standard_error as standard_error,
+    t_interval as t_interval,
+    t_lower_bound as t_lower_bound,
+)
+from .summaries import iqm as iqm, kendall as kendall, ratio_of_means as ratio_of_means, spearman as spearman

@@ -1,11 +1,13 @@
-from .controlled import Controlled as Controlled
-from .controlled import ControlSettings as ControlSettings
-from .controlled import controlled_rollouts as controlled_rollouts
-from .exact import action_values as action_values
-from .exact import best_return as best_return
-from .exact import optimal_values as optimal_values
-from .exact import policy_values as policy_values
-from .exact import reachable_mdp as reachable_mdp
-from .monte_carlo import Truth as Truth
-from .monte_carlo import mean_squared_error as mean_squared_error
-from .monte_carlo import true_values as true_values
+from .controlled import (
+    Controlled as Controlled,
+    ControlSettings as ControlSettings,
+    controlled_rollouts as controlled_rollouts,
+)
+from .exact import (
+    action_values as action_values,
+    best_return as best_return,
+    optimal_values as optimal_values,
+    policy_values as policy_values,
+    reachable_mdp as reachable_mdp,
+)
+from .monte_carlo import Truth as Truth, mean_squared_error as mean_squared_error, true_values as true_values

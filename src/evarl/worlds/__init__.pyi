@@ -1,13 +1,11 @@
-from .registry import make_world as make_world
-from .registry import register_world as register_world
-from .registry import world_names as world_names
-from .spaces import Box as Box
-from .spaces import Discrete as Discrete
-from .spaces import Space as Space
-from .world import AnyWorld as AnyWorld
-from .world import HostEnvironments as HostEnvironments
-from .world import HostStep as HostStep
-from .world import HostWorld as HostWorld
-from .world import Step as Step
-from .world import World as World
-from .world import WorldState as WorldState
+from .registry import make_world as make_world, register_world as register_world, world_names as world_names
+from .spaces import Box as Box, Discrete as Discrete, Space as Space
+from .world import (
+    AnyWorld as AnyWorld,
+    HostEnvironments as HostEnvironments,
+    HostStep as HostStep,
+    HostWorld as HostWorld,
+    Step as Step,
+    World as World,
+    WorldState as WorldState,
+)
