@@ -177,7 +177,7 @@ OTHER = dataclasses.replace(EVALUATOR, network=dataclasses.replace(EVALUATOR.net
         ({"assessment": STATES}, "is for an assessment of 2 scenarios, this one has 3"),
         ({"assessment": MOVED}, "is for other start states"),
         ({"evaluator": WIDER}, "has network.width 8, the configuration 16"),
-        ({"evaluator": OTHER}, "has network.kind factored, the configuration paired"),
+        ({"evaluator": OTHER}, "has network.kind factored, the configuration pairs"),
     ],
     ids=["world", "k", "states", "width", "kind"],
 )
@@ -219,7 +219,7 @@ AWARE = ["navigation", "--beta", "0.1"]
         ([*AWARE, "--max-shift", "0"], "max-shift: 0.0 is not allowed; must be a number above 0"),
         (
             [*AWARE, "--assessment.start-states", "0.1"],
-            "assessment.start-states: a state of navigation/open-field has 2 numbers, got [(0.1,)]",
+            "assessment.start-states: [(0.1,)] is not allowed; a state of navigation/open-field has 2 numbers",
         ),
         (
             [*AWARE, "--assessment.start-states", "0.2,0.2 5,5"],
@@ -227,7 +227,7 @@ AWARE = ["navigation", "--beta", "0.1"]
         ),
         (
             [*AWARE, "--world", "tabular/chain", "--assessment.start-states", "inf"],
-            "assessment.start-states: want one whole number for each state, got [(inf,)]",
+            "assessment.start-states: [(inf,)] is not allowed; must be one whole number for each state",
         ),
         ([*AWARE, "--assessment.start-states", "a,b"], "assessment.start-states: 'a,b' is not a list like"),
         ([*AWARE, "--assessment.world", "tabular/chian"], "did you mean 'tabular/chain'?"),
@@ -237,7 +237,7 @@ AWARE = ["navigation", "--beta", "0.1"]
         ),
         (
             [*AWARE, "--world", "tabular/chain", "--assessment.start-states", "0 2"],
-            "assessment.start-states: tabular/chain has states 0 to 1, got [0, 2]",
+            "assessment.start-states: [0, 2] is not allowed; tabular/chain has states 0 to 1",
         ),
         ([*AWARE, "--gradient", "paired", "--queries", "visited"], "queries: visited does not go with gradient paired"),
         ([*AWARE, "--gradient", "score", "--queries", "visited"], "queries: visited does not go with gradient score"),
