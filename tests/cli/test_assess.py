@@ -162,7 +162,7 @@ def test_a_policy_of_other_shapes_is_refused(run, tmp_path, capsys):
     [
         (["--seed", "9"], "seed: 9 is not one of this run's seeds"),
         (["--states", "5,5"], "states: (5.0, 5.0) is outside of navigation"),
-        (["--states", "1"], "states: a state of navigation has 2 numbers"),
+        (["--states", "1"], "states: [(1.0,)] is not allowed; a state of navigation has 2 numbers"),
         (["--samples", "0"], "samples: 0 is not allowed"),
         (["--policy-import", "numpy"], "policy-import: 'numpy' is not allowed; must be module:name"),
         (["--policy", "a", "--policy-import", "b:c"], "only one of them"),
