@@ -10,9 +10,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
+from evarl.agents.agent import Metrics
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import WorldError
-from evarl.learning.learner import Learner, LearnerState, Metrics
+from evarl.learning.learner import Learner, LearnerState
 
 CAPACITY = 256
 """Updates in one call at the most. How many of them are run is an argument of the compiled program, not a part of it:

@@ -9,7 +9,7 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from evarl.agents.advantages import returns_to_go
-from evarl.agents.agent import Agent
+from evarl.agents.agent import Agent, Metrics
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
@@ -17,15 +17,14 @@ from evarl.assessment.behaviour import Behaviour, BehaviourKind, observe
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.configuration import TrainConfig
-from evarl.learning.schedules import fit_steps, ramp, running_rate
 from evarl.learning.weigh import EVERY, Evidence, Objective, Thinning, masked_mean, mean_of_others, weigh
 from evarl.simulation.rollouts import AssessmentRollout
 from evarl.worlds.world import Key
 
-Metrics = dict[str, Array]
-
 ENOUGH = 256
 """Visited states over which averages are taken where the whole batch is not needed."""
+SLOWEST = 0.05
+"""Weight of a new policy in running means, once there have been 1/SLOWEST; before that, all count alike."""
 
 
 class EvaluationState(struct.PyTreeNode):
@@ -241,3 +240,22 @@ def learnt(fixed: Evaluability, state: EvaluationState) -> LearntEvaluator:
         highest=state.highest,
         batch_mean=state.batch_mean,
     )
+
+
+def running_rate(index: Int[Array, ""]) -> Float[Array, ""]:
+    """Weight of the index-th policy in running means."""
+    return jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
+
+
+def fit_steps(config: TrainConfig, index: Int[Array, ""]) -> Int[Array, ""]:
+    """Gradient steps of the evaluator: none during the warm-up, many at its end, a few in every n-th update after it."""
+    settings = config.evaluator
+    due = (index > settings.warmup) & ((index - settings.warmup) % settings.every == 0)
+    return jnp.where(index == settings.warmup, settings.initial_steps, jnp.where(due, settings.steps, 0))
+
+
+def ramp(config: TrainConfig, index: Int[Array, ""]) -> Float[Array, ""]:
+    """The factor of β: 0 during the warm-up, which a frozen evaluator does not need, then up to 1 over `ramp` updates."""
+    warmup = 0 if config.evaluator_mode == "frozen" else config.evaluator.warmup
+    since = (index - warmup + 1).astype(jnp.float32)
+    return jnp.clip(since / max(1, config.ramp), 0.0, 1.0)

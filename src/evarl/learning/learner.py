@@ -11,7 +11,7 @@ from flax import struct
 from jax.tree_util import Partial
 from jaxtyping import Array, Int, UInt32
 
-from evarl.agents.agent import Agent, exploration, make_agent
+from evarl.agents.agent import Agent, Metrics, exploration, make_agent
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import BehaviourKind, behaviour_kind, observe
@@ -25,8 +25,6 @@ from evarl.simulation.simulator import Simulator, simulator_for
 from evarl.worlds.registry import make_world
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import AnyWorld, Key
-
-Metrics = dict[str, Array]
 
 FAULTS = ("reward", "observation", "actor parameters", "critic parameters")
 """What can stop being finite; the metric `fault` is 0, or 1 + the index of the first that did."""
