@@ -42,6 +42,8 @@ test: setup
 # Pentium 4, NumPy without AVX, and XLA, whose unoptimised programs in `make test` neither fuse nor vectorise, with AVX2 and
 # fused multiply-adds. Instruction sets are only lowered, so that any processor can do it.
 NUMERICAL := tests/known_answers tests/theory tests/bounds tests/stats tests/ope
+# Coverage by simulation says nothing about a processor, and takes longest.
+SIMULATED := --ignore tests/bounds/test_coverage.py --ignore tests/bounds/test_statements.py
 ifeq ($(shell uname -m),x86_64)
 LOWERED := OPENBLAS_CORETYPE=Prescott NPY_DISABLE_CPU_FEATURES='X86_V3 X86_V4 AVX512_ICL AVX512_SPR' \
 	XLA_FLAGS='--xla_backend_optimization_level=1 --xla_cpu_max_isa=AVX2'
@@ -50,8 +52,8 @@ LOWERED := OPENBLAS_CORETYPE=ARMV8 XLA_FLAGS=--xla_backend_optimization_level=1
 endif
 
 test-portable: setup
-	$(LOWERED) JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/compiled-portable \
-		$(RUN)/python -m pytest -W ignore::ImportWarning --numprocesses 3 --dist loadfile $(NUMERICAL)
+	$(LOWERED) EVARL_CHECK_SHAPES=no JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/compiled-portable \
+		$(RUN)/python -m pytest -W ignore::ImportWarning --numprocesses 3 --dist loadfile $(NUMERICAL) $(SIMULATED)
 
 # More worlds, algorithms and interruptions of what `make test` tries on one.
 test-slow: setup

@@ -60,7 +60,7 @@ def test_every_key_of_an_update_is_used_once(algorithm, monkeypatch):
         "evaluator.initial_steps": 3,
     }
     memory = {"evaluator.transitions": 5, "evaluator.policies": 2, "assessment.replicates": 2}
-    config = evarl.with_settings(evarl.preset("navigation"), settings | small | fitted | memory).resolved()
+    config = evarl.with_settings(evarl.preset("navigation"), settings | small | memory).resolved()
     world = make_world("navigation/open-field")
     learner = make_learner(config, Assessment(world, np.array([[0.2, 0.2], [0.8, 0.8]], np.float32), 2))
     record = Record(monkeypatch)

@@ -1,6 +1,5 @@
 """EvA-RL as two pure functions: `init(key) → state` and `update(state, index) → state, metrics`."""
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -122,7 +121,7 @@ class Learner:
             rollout = self.assessment.take(act, keys.assess, replicates, self.world.action_space)
         return worlds, Experience(trajectory, rollout, keys)
 
-    @functools.cached_property
+    @property
     def _exploration(self) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:
         """How the agent acts in training. On the host nothing is kept for learning, which would have to be copied."""
         if self.simulator.traceable:
