@@ -1,5 +1,6 @@
 """Distributions over actions: categorical and diagonal Gaussian, batched over any leading axes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -78,6 +79,9 @@ class DiagonalGaussian(_Drawing, struct.PyTreeNode):
 
 
 Distribution = Categorical | DiagonalGaussian
+
+Policy = Callable[[Array], Distribution]
+"""π(· | observations [..., *observation]), such as `Partial(agent.distribution, policy)`."""
 
 
 def world_action(space: Space, action: Array) -> Array:

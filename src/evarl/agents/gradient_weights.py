@@ -6,10 +6,7 @@ from typing import Any
 from flax import struct
 from jaxtyping import Array, Float
 
-from evarl.agents.distributions import Distribution
-
-Policy = Callable[[Array], Distribution]
-"""π(· | observations)."""
+from evarl.agents.distributions import Policy
 
 
 class PathwiseTerm(struct.PyTreeNode):

@@ -12,12 +12,9 @@ import jax
 from flax import struct
 from jaxtyping import Array, Float
 
-from evarl.agents.distributions import Distribution
+from evarl.agents.distributions import Policy
 from evarl.assessment.configuration import BEHAVIOURS
 from evarl.simulation.rollouts import AssessmentRollout
-
-Policy = Callable[[Array], Distribution]
-"""π(· | observations [..., *observation])."""
 
 
 class Behaviour(struct.PyTreeNode):

@@ -27,7 +27,7 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int
 
-from evarl.agents.distributions import Categorical, Distribution
+from evarl.agents.distributions import Categorical, Distribution, Policy
 from evarl.bounds import Trajectories, trajectory_estimate
 from evarl.errors import InputError
 from evarl.ranges import whole
@@ -37,9 +37,6 @@ from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_memory, check_rollouts
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import AnyWorld, Key, Step, WorldState
-
-Policy = Callable[[Array], Distribution]
-"""π(· | observations [B, ...]), such as `Partial(agent.distribution, policy)`."""
 
 Value = Callable[[Array], Float[Array, " B"]]
 """V̂ at observations [B, ...], such as `Partial(agent.value, policy)`. It has to be fixed before the rollouts."""
