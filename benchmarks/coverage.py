@@ -11,11 +11,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import tyro
 
-from benchmarks import tightness
+from benchmarks import sites, tightness
+from benchmarks.found import Found
 from evarl import bounds, stats
 from evarl.errors import InputError
 from evarl.report.markdown import fill_page
@@ -73,28 +75,6 @@ POPULATIONS = (
     Population("skewed", 0.15, _skewed, _beta(_skewed, 10.0)),
     Population("crashes", 0.792, lambda s: 0.96 * (0.75 + 0.15 * s), _crashes),
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Found:
-    """Whether a claim held in each of independent repetitions, and its gaps to the truth."""
-
-    covered: np.ndarray
-    gaps: np.ndarray
-
-    @property
-    def coverage(self) -> float:
-        """Share of repetitions in which the claim held."""
-        return float(np.mean(self.covered))
-
-    @property
-    def error(self) -> float:
-        """Standard error of the coverage."""
-        return float(np.sqrt(self.coverage * (1 - self.coverage) / len(self.covered)))
-
-    def cell(self) -> str:
-        """A cell of the table."""
-        return f"{100 * self.coverage:.1f} ± {100 * self.error:.1f}, {np.mean(self.gaps):.3f}"
 
 
 METHODS: dict[str, Callable[[Population, np.random.Generator, np.ndarray, np.ndarray], float]] = {
@@ -242,21 +222,21 @@ CLAIMS: dict[str, tuple[float, Callable[[Population, int, int], Found]]] = {
 """Claims other than plain lower bounds on J, with their levels."""
 
 
-def tables(repetitions: int, say: Callable[[str], None] = lambda line: None) -> str:
+def tables(repetitions: int, notify: Callable[[str], None] = lambda line: None) -> str:
     """The tables in Markdown."""
     lines = ["| returns | n | " + " | ".join(METHODS) + " |", "| --- " * (len(METHODS) + 2) + "|"]
     for population in POPULATIONS:
         for n in (*SIZES, MORE):
             cells = [found.cell() for found in mean_bounds(population, n, repetitions)]
             lines.append(f"| {population.name} | {n} | " + " | ".join(cells) + " |")
-            say(lines[-1])
+            notify(lines[-1])
     lines += ["", "| claim | at least | n | " + " | ".join(p.name for p in POPULATIONS) + " |"]
     lines.append("| --- " * (len(POPULATIONS) + 3) + "|")
     for claim, (level, simulate) in CLAIMS.items():
         for n in SIZES:
             cells = [_cell(simulate, population, n, repetitions) for population in POPULATIONS]
             lines.append(f"| {claim} | {100 * (1 - level):g} | {n} | " + " | ".join(cells) + " |")
-            say(lines[-1])
+            notify(lines[-1])
     return "\n".join(lines)
 
 
@@ -268,17 +248,20 @@ def _cell(simulate: Callable[[Population, int, int], Found], population: Populat
     return found.cell() if found.gaps.any() else found.cell().partition(",")[0]
 
 
-def main(repetitions: int = 2000, page: Path = PAGE) -> None:
+def main(
+    repetitions: int = 2000,
+    page: Path = PAGE,
+    parts: tuple[Literal["tightness", "coverage", "sites"], ...] = ("tightness", "coverage", "sites"),
+) -> None:
     """Simulate, print, and fill in the page.
 
     Args:
         repetitions: of each claim, for each kind of returns and each n.
         page: file that the tables are written to.
+        parts: the tables that are made; the others stay as they are.
     """
-    count = f"{repetitions} repetitions.\n\n"
-    fill_page(
-        page, {"tightness": count + tightness.table(repetitions, print), "coverage": count + tables(repetitions, print)}
-    )
+    tabulate = {"tightness": tightness.table, "coverage": tables, "sites": sites.table}
+    fill_page(page, {part: f"{repetitions} repetitions.\n\n{tabulate[part](repetitions, print)}" for part in parts})
     print(f"wrote {page}")
 
 

@@ -103,7 +103,7 @@ def _collect(learner: Learner, state: Any) -> Any:
 def _assess(learner: Learner, policy: PolicyState, key: Array) -> Any:
     assert learner.assessment is not None
     act = lambda key, observation: learner.agent.act(policy, key, observation)  # noqa: E731
-    return learner.assessment.take(act, key, learner.config.assessment.replicates, learner.world.action_space)
+    return learner.assessment.take(act, key, learner.config.assessment.replicates, learner.world)
 
 
 def _zeros(function: Callable[[], Any]) -> Any:

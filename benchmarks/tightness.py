@@ -79,7 +79,7 @@ def coverage(returns: np.ndarray, mean: float, alpha: float, sequential: bool) -
     return float(np.mean(peaks < 1 / alpha))
 
 
-def table(repetitions: int, say: Callable[[str], None] = lambda line: None) -> str:
+def table(repetitions: int, notify: Callable[[str], None] = lambda line: None) -> str:
     """The table in Markdown."""
     kinds = [(alpha, sequential) for alpha in LEVELS for sequential in (False, True)]
     names = [f"α = {alpha:g}, n {'open' if sequential else 'fixed'}" for alpha, sequential in kinds]
@@ -94,7 +94,7 @@ def table(repetitions: int, say: Callable[[str], None] = lambda line: None) -> s
             ]
             cells += [_exact(returns[:BOUNDED], mean, alpha) if "0 or 1" in name else "" for alpha in LEVELS]
             lines.append(f"| {name} | {n} | " + " | ".join(cells) + " |")
-            say(lines[-1])
+            notify(lines[-1])
     return "\n".join(lines)
 
 

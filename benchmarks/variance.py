@@ -106,7 +106,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 def main(
     run: Path | None = None, rollouts: int = 65_536, draw: int = 0, page: Path = PAGE, out: Path = FIGURES
 ) -> None:
-    """Train as in `make demo` unless a run is given, measure, print, and fill in the page.
+    """Train as on top of docs/certification.md unless a run is given, measure, print, and fill in the page.
 
     Args:
         run: directory of a run in navigation, with an evaluator.

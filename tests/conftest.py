@@ -24,6 +24,8 @@ os.environ["XLA_FLAGS"] = f"{COMPILE_QUICKLY} {os.environ.get('XLA_FLAGS', '')}"
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from tests.evaluation.tiny import SHARED  # noqa: E402
+
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -37,6 +39,13 @@ gc.set_threshold(100_000, 50, 50)  # programs that are traced are millions of ob
 @pytest.fixture
 def key() -> jax.Array:
     return jax.random.PRNGKey(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runs_are_shared(tmp_path_factory) -> None:
+    """Workers have folders of their own inside that of the session."""
+    own = tmp_path_factory.getbasetemp()
+    SHARED[:] = [(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "tiny"]
 
 
 SLOW = (

@@ -31,7 +31,7 @@ def nothing_stays_registered():
         ALGORITHMS._entries,
         NETWORKS._entries,
         BEHAVIOURS._entries,
-        worlds._registered,
+        worlds._own._entries,
         ope._ESTIMATORS,
         ope.LABELS,
     ]
@@ -46,8 +46,10 @@ def blocks(language: str) -> list:
     found = []
     for page in PAGES:
         for number, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            # the README has the command of reproduce.md as well, and tests/cli those of ope.md
-            marks = [pytest.mark.slow] if language == "sh" and page.name in ("ope.md", "reproduce.md") else []
+            # the README has the commands of guide.md and reproduce.md as well, and tests/cli those of ope.md
+            marks = (
+                [pytest.mark.slow] if language == "sh" and page.name in ("guide.md", "ope.md", "reproduce.md") else []
+            )
             found.append(pytest.param(code, id=f"{page.name}-{number}", marks=marks))
     return found
 

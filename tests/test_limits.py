@@ -76,7 +76,7 @@ HARMLESS = {
     "discount", "seed", "rollouts_per_start", "ramp", "max_shift", "beta", "beta_variance", "evaluator.warmup",
     "evaluator.transitions", "evaluator.every", "assessment.discount", "agent.gae_lambda", "agent.ppo.clip_range",
     "agent.actor_learning_rate", "agent.critic_learning_rate", "agent.entropy_coefficient", "agent.max_gradient_norm",
-    "evaluator.learning_rate",
+    "evaluator.learning_rate", "assessment.entropy_coefficient",
 }  # fmt: skip
 """Fields whose size asks for nothing: 10⁹ is odd, and works."""
 
@@ -93,6 +93,7 @@ def test_every_number_of_a_run_is_checked(name, four_gib, tmp_path):
         allowed |= value == 0 and value is not True and name in (
             "seed", "ramp", "evaluator.initial_steps", "evaluator.warmup", "assessment.base_updates", "discount",
             "beta", "beta_variance", "agent.gae_lambda", "agent.entropy_coefficient", "assessment.discount",
+            "assessment.entropy_coefficient",
         )  # fmt: skip
         allowed |= value == 10**9 and name in HARMLESS and not name.endswith(("discount", "gae_lambda"))
         placed = dataclasses.replace(world, horizon=config.horizon or world.horizon)

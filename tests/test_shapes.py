@@ -23,6 +23,36 @@ def test_wrong_shapes_are_refused():
         scaled(x, jnp.ones(2), unit=0)
 
 
+@checked
+def repeated(x: Float[np.ndarray, " n"], times: int, wrong: bool = False) -> Float[np.ndarray, "{times} n"]:
+    return np.ones((times + wrong, len(x)))
+
+
+def test_wrong_shapes_are_refused_after_right_ones():
+    for _ in range(2):
+        assert repeated(np.ones(3), 2).shape == (2, 3)
+        with pytest.raises(TypeCheckError, match="x"):
+            repeated(np.ones((3, 1)), 2)
+        with pytest.raises(TypeCheckError, match="x"):
+            repeated(np.ones(3, int), 2)
+        with pytest.raises(TypeCheckError, match="return"):
+            repeated(np.ones(3), 2, wrong=True)
+
+
+def test_functions_inside_others_are_checked():
+    def outer(value):
+        @checked
+        def inner(factor: float) -> Float[np.ndarray, " n"]:
+            return factor * value
+
+        return inner
+
+    for _ in range(2):
+        assert outer(np.ones(3))(2.0).shape == (3,)
+        with pytest.raises(TypeCheckError, match="return"):
+            outer(np.ones((3, 1)))(2.0)
+
+
 def test_other_annotations_are_not_checked():
     assert scaled(jnp.ones((3, 2)), jnp.ones(2), unit=np.float32(1)).shape == (3, 2)
 

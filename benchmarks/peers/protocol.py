@@ -2,7 +2,7 @@
 
 A worker says `{"compile_seconds": …, "steps": …}` when it is ready, where steps are those of the environment in one
 repetition; for every line that it is sent it runs one repetition and says `{"seconds": …}`; at the end of its input it says
-`{"peak_gib": …}`. It may say more in the first two. Standard library only: it is imported in the virtual environments of
+`{"peak_gib": …}`. It may notify more in the first two. Standard library only: it is imported in the virtual environments of
 the peers.
 """
 
@@ -75,8 +75,8 @@ def repetitions(answers: TextIO) -> Iterator[dict[str, Any]]:
 def serve(build: Callable[[], tuple[Any, ...]]) -> None:
     """Speak for a program.
 
-    `build` compiles it and returns one repetition as a function (which may return more to say), the steps in it and, if
-    there is more to say of it, a dictionary.
+    `build` compiles it and returns one repetition as a function (which may return more to notify), the steps in it and, if
+    there is more to notify of it, a dictionary.
     """
     answers = take_stdout()
     began = time.perf_counter()

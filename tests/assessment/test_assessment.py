@@ -30,7 +30,7 @@ def always(action):
 
 
 def returns(assessment, act, deployment, replicates=1, seed=0):
-    showing = assessment.take(act, jax.random.PRNGKey(seed), replicates, deployment.action_space)
+    showing = assessment.take(act, jax.random.PRNGKey(seed), replicates, deployment)
     return showing, np.asarray(showing.rewards_to_go(assessment.discount)[0])
 
 

@@ -307,8 +307,8 @@ def test_what_changes_while_it_is_tested_is_not_certified(run, monkeypatch):
     """The protocol is fixed, and then somebody trains on."""
     from evarl.certificates import issue
 
-    def tampering(test, say):
-        found = gather(test, say)
+    def tampering(test, notify):
+        found = gather(test, notify)
         with (run / "policy" / "seed-0.safetensors").open("ab") as file:
             file.write(b" ")
         return found
@@ -338,10 +338,10 @@ def test_a_run_without_an_evaluator_has_only_j(tmp_path, capsys):
 def test_the_protocol_is_on_disk_before_the_first_rollout(run, monkeypatch):
     from evarl.certificates import issue
 
-    def looking(test, say):
+    def looking(test, notify):
         (entry,) = ledger.read(run)
         assert entry.protocol == test.protocol
-        return gather(test, say)
+        return gather(test, notify)
 
     monkeypatch.setattr(issue, "gather", looking)
     issue_certificate(run, evarl.Terms(rollouts=20))

@@ -1,4 +1,4 @@
-"""The confidence that a certificate states: for the sentence it prints, whatever was tried before and whoever chose the dice."""
+"""The confidence that a certificate states: for its sentence, whatever was tried before and whoever chose the random seeds."""
 
 import dataclasses
 import json

@@ -20,6 +20,10 @@ BASE = Protocol("mean-return", "navigation", 50, 0.99, 3, FILES, 0.05, 100, low=
 OTHERS = tuple(Calibration(seed, FILES) for seed in range(30))
 RETURNS = np.random.default_rng(0).beta(8, 2, 100)
 EVIDENCE = {"returns": RETURNS.tolist(), "values": [0.8] * 100, "others": RETURNS[::-1].tolist()}
+SITES = dataclasses.replace(
+    BASE, claim="site-return", sites=30, contexts=("slip=0:0.3",), low=None, high=None, range_from=None
+)
+VALUES = dataclasses.replace(BASE, claim="site-value", sites=30, contexts=("slip=0:0.3",), value_error=0.2)
 CASES = {
     "mean-return": (BASE, ["returns"]),
     "mean-return, threshold": (dataclasses.replace(BASE, threshold=0.5, range_from="user"), ["returns"]),
@@ -40,14 +44,25 @@ CASES = {
         ["returns", "values", "others"],
     ),
     "new-policy": (dataclasses.replace(BASE, claim="new-policy", value_error=0.01, calibration=OTHERS), []),
+    "site-return": (SITES, ["returns"]),
+    "site-return, share": (dataclasses.replace(SITES, alpha=0.1, delta=0.1), ["returns"]),
+    "site-return, site": (dataclasses.replace(SITES, site=("slip=0.2",)), ["returns"]),
+    "site-return, threshold": (dataclasses.replace(SITES, site=("drawn:1",), threshold=0.1), ["returns"]),
+    "site-return, not shown": (dataclasses.replace(SITES, site=("slip=0.2",), threshold=0.9), ["returns"]),
+    "site-value": (dataclasses.replace(VALUES, site=("drawn:1",)), ["bounds"]),
 }
 
 
 def certificate(case: str) -> Certificate:
     protocol, names = CASES[case]
-    evidence = {name: EVIDENCE[name] for name in names}
-    if protocol.claim == "new-policy":
-        evidence = {"bounds": RETURNS[:30].tolist(), "predictions": [0.8] * 30, "prediction": [0.8]}
+    evidence = {name: EVIDENCE[name] for name in names if name in EVIDENCE}
+    if protocol.claim == "new-policy" or protocol.sites:
+        column = names[0] if names else "bounds"
+        evidence = {column: RETURNS[:30].tolist(), "predictions": [0.8] * 30}
+        if protocol.site or not protocol.sites:
+            evidence |= {"prediction": [0.8]}
+        if protocol.site:
+            evidence |= {"context": [0.2]}
     found = conclude(protocol, evidence)
     kept = {name: tuple(column) for name, column in evidence.items()}
     code, earlier = Code("x", None, {}), (Attempt("0", 0.05),)
@@ -83,7 +98,12 @@ def test_it_says_what_is_promised_and_fits_a_phone(driver, tmp_path, case):
 
 def test_a_tick_stands_only_where_something_was_asked_and_holds():
     ticked = {case for case in CASES if "✓" in page(certificate(case), "certificate.json")}
-    assert ticked == {"mean-return, threshold", "mean-return, of several", "evaluator-overstatement"}
+    assert ticked == {
+        "mean-return, threshold",
+        "mean-return, of several",
+        "evaluator-overstatement",
+        "site-return, threshold",
+    }
 
 
 def test_outcomes_are_those_expected():
@@ -99,6 +119,12 @@ def test_outcomes_are_those_expected():
         "evaluator-overstatement": "certified",
         "evaluator-error": "not certified",
         "new-policy": "bounded",
+        "site-return": "bounded",
+        "site-return, share": "bounded",
+        "site-return, site": "bounded",
+        "site-return, threshold": "certified",
+        "site-return, not shown": "not certified",
+        "site-value": "bounded",
     }
 
 

@@ -166,6 +166,8 @@ def test_a_policy_of_other_shapes_is_refused(run, tmp_path, capsys):
         (["--samples", "0"], "samples: 0 is not allowed"),
         (["--policy-import", "numpy"], "policy-import: 'numpy' is not allowed; must be module:name"),
         (["--policy", "a", "--policy-import", "b:c"], "only one of them"),
+        (["--context", "slip=0.1"], "context: navigation was trained without contexts; none can be given"),
+        (["--truth-episodes", "4"], "truth-episodes: navigation was trained without contexts"),
     ],
 )
 def test_bad_input_is_one_clear_line(run, arguments, message, capsys):

@@ -83,6 +83,7 @@ def test_a_run_without_evaluator_has_truth_and_critic(tmp_path, capsys):
         (["--states", "0"], "states: 0 is not allowed"),
         (["--replicates", "0"], "replicates: 0 is not allowed"),
         (["--passive", "nowhere"], "nowhere: holds no run"),
+        (["--sites", "4"], "was trained without contexts; only a family of worlds has sites"),
     ],
 )
 def test_bad_input_is_one_clear_line(run, arguments, message, capsys):

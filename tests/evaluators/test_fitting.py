@@ -25,10 +25,15 @@ def policy(number, transitions=4, k=3):
     )
 
 
+def stacked(record):
+    """A record as it is stored, with an axis of contexts."""
+    return jax.tree.map(lambda x: x[None], record)
+
+
 def filled_with(numbers, slots=3):
     memory = Memory.create(slots, 4, SPACE, SHAPES)
     for index, number in enumerate(numbers):
-        memory = memory.store(jnp.int32(index), policy(number))
+        memory = memory.store(jnp.int32(index), stacked(policy(number)))
     return memory
 
 
@@ -179,7 +184,7 @@ def test_empty_slots_are_never_learnt_from():
     )
     state, fit = evaluator.init(jax.random.PRNGKey(0)), jax.jit(evaluator.fit)
     clean = filled_with([1, 2])
-    dirty = clean.store(jnp.int32(2), jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), policy(0)))
+    dirty = clean.store(jnp.int32(2), jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), stacked(policy(0))))
     one, other = (fit(state, m, jnp.int32(2), jnp.int32(5), jax.random.PRNGKey(3))[0] for m in (clean, dirty))
     for a, b in zip(jax.tree.leaves(one.parameters), jax.tree.leaves(other.parameters), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -642,16 +642,16 @@ def test_pieces_against_loops(seed, sizes, discount):
     with jax.enable_x64(True):
         (others, paired), held, (average, count), middle = pieces(x, label, done, shared, discount)
     for n in range(N):
-        value, met = 0.0, []
+        value, visited = 0.0, []
         for t in range(steps):
-            met.append(x[t, n])
-            trace = [discount ** (len(met) - 1 - i) for i in range(len(met))]
+            visited.append(x[t, n])
+            trace = [discount ** (len(visited) - 1 - i) for i in range(len(visited))]
             np.testing.assert_allclose(count[t, n], sum(trace), rtol=1e-12)
-            np.testing.assert_allclose(average[t, n], np.dot(trace, met) / sum(trace), rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(average[t, n], np.dot(trace, visited) / sum(trace), rtol=1e-12, atol=1e-12)
             value = x[t, n] if start[t, n] else value
             assert held[t, n] == value
             if done[t, n]:
-                value, met = 0.0, []
+                value, visited = 0.0, []
             same_start = [
                 x[i, m]
                 for i, m in np.ndindex(steps, N)
@@ -699,7 +699,7 @@ def visited_evidence(seed, replicates=1, discount=1.0):
     ("max_shift", "stride", "apart"), [(1e9, None, 1.0), (0.3, 1, 1.0), (0.3, 1, 0.01), (1e9, 3, 1.0)]
 )
 def test_visited_queries_against_loops(gradient, discount, max_shift, stride, apart):
-    """w = 1 − 2β z with z the discounted average of d over the states met so far; the assessment has the share of the mean
+    """w = 1 − 2β z with z the discounted average of d over the states visited so far; the assessment has the share of the mean
     of 1/trace, u = 2β mean[d ∂V̂/∂G], and nothing after its end. d is clipped so that w stays within 1 ± max_shift, and
     the assessment's advantages are scaled down until they add up to no more than max_shift deviations of G − V.
     In a thinned batch, u is the mean over every n-th step."""

@@ -48,8 +48,8 @@ def repeated(values):
     return len(values) - len(set(values))
 
 
-@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
-def test_every_key_of_an_update_is_used_once(algorithm, monkeypatch):
+@pytest.mark.parametrize(("algorithm", "context"), [("ppo", ()), ("a2c", ("slip=0:0.5", "wind=-0.1:0.1"))], ids=str)
+def test_every_key_of_an_update_is_used_once(algorithm, context, monkeypatch):
     settings = {"agent.algorithm": algorithm, "agent.ppo.minibatches": 2, "agent.hidden_sizes": [4], "beta": 0.1}
     small = {
         "environments": 2,
@@ -60,8 +60,10 @@ def test_every_key_of_an_update_is_used_once(algorithm, monkeypatch):
         "evaluator.initial_steps": 3,
     }
     memory = {"evaluator.transitions": 5, "evaluator.policies": 2, "assessment.replicates": 2}
-    config = evarl.with_settings(evarl.preset("navigation"), settings | small | memory).resolved()
-    world = make_world("navigation/open-field")
+    config = evarl.with_settings(
+        evarl.preset("navigation"), settings | small | memory | {"context": context}
+    ).resolved()
+    world = make_world("navigation/open-field", context=context)
     learner = make_learner(config, Assessment(world, np.array([[0.2, 0.2], [0.8, 0.8]], np.float32), 2))
     record = Record(monkeypatch)
     with jax.disable_jit():

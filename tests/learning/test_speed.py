@@ -132,8 +132,8 @@ def test_savings_change_nothing_but_the_order_of_sums(name, world):
             plainly(patch)
             plain, plain_metrics = learner.update(state, index)
         gaps = jax.tree.map(lambda a, b: jnp.abs(a - b).max(), ours.agent.policy, plain.agent.policy)
-        met = (ours.worlds.observation == plain.worlds.observation).all()
-        return ours, (jnp.stack(jax.tree.leaves(gaps)).max(), met & (metrics["episodes"] == plain_metrics["episodes"]))
+        same = (ours.worlds.observation == plain.worlds.observation).all()
+        return ours, (jnp.stack(jax.tree.leaves(gaps)).max(), same & (metrics["episodes"] == plain_metrics["episodes"]))
 
     gaps, same = jax.jit(lambda state: jax.lax.scan(twice, state, jnp.arange(100)))(state)[1]
     assert same.mean() > 0.95

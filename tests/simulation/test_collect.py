@@ -102,3 +102,14 @@ def test_episode_statistics_across_batches():
     assert float(second["episode_length"]) == 3.0
     _, third = episode_statistics(clock, jnp.ones((1, 2)), jnp.zeros((1, 2), bool), 0.5)
     assert np.isnan(third["return"])
+
+
+def test_in_a_family_of_worlds_first_episodes_count():
+    """Of the second episode of an environment nothing is known unless it is short; contexts were just drawn."""
+    reward = jnp.asarray([[1.0, 2.0], [1.0, 2.0], [5.0, 2.0], [7.0, 2.0]])
+    done = jnp.asarray([[False, False], [True, False], [True, False], [False, True]])
+    clock, found = episode_statistics(EpisodeClock.create(2, contexts=True), reward, done, 1.0)
+    assert (int(found["episodes"]), float(found["return"])) == (2, 5.0)
+    assert clock.finished.tolist() == [2, 1]
+    clock, found = episode_statistics(clock, reward, done, 1.0)
+    assert int(found["episodes"]) == 0

@@ -9,7 +9,7 @@ import pytest
 from jax.tree_util import Partial
 
 from evarl.errors import InputError
-from evarl.simulation import Batch, Mapping, simulator_for
+from evarl.simulation import AssessmentSize, Batch, Mapping, simulator_for
 from evarl.simulation.host import ActionError
 from evarl.worlds import Box, Discrete, HostEnvironments, HostStep, HostWorld
 
@@ -100,7 +100,7 @@ def test_mappings_between_worlds(key):
         return jnp.ones(4, jnp.int32), jnp.zeros(4)
 
     simulator = simulator_for(Counter())
-    rollout = simulator.assess(act, np.array([2, 5]), 3, 2, key, mapping)
+    rollout = simulator.assess(act, np.array([2, 5]), AssessmentSize(3, 2), key, mapping)
     np.testing.assert_array_equal(rollout.observation[:, 0, 0, 0], [0, 1, 2])
     np.testing.assert_array_equal(rollout.reward[:, :, 0], [[1, 1], [1, 1], [1, 0]])
     np.testing.assert_array_equal(rollout.alive[:, 1, 1], [True, True, False])
@@ -113,7 +113,7 @@ def test_an_action_that_the_world_does_not_have_is_not_taken(key):
     with pytest.raises(
         ActionError, match="the policy takes the action 3 in counter; must be a whole number from 0 to 2"
     ):
-        simulator_for(Counter()).assess(act, np.array([2, 5]), 3, 1, key)
+        simulator_for(Counter()).assess(act, np.array([2, 5]), AssessmentSize(3, 1), key)
 
 
 def test_visited_states_are_refused(key):

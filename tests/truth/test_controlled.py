@@ -43,7 +43,7 @@ SETTINGS = {"settings": ControlSettings(resamples=2, fresh=4), "at_once": 10_000
 
 @cache
 def random_mdp():
-    """Dice everywhere, several start states, an end that every step may come to, and a policy."""
+    """Random transitions everywhere, several start states, an end that every step may come to, and a policy."""
     rng = np.random.default_rng(3)
     transitions, rewards = rng.dirichlet(np.ones(5), size=(5, 3)), rng.normal(size=(5, 3))
     start = np.array([0.4, 0.3, 0.2, 0.1, 0.0])
@@ -96,17 +96,17 @@ ONWARD = np.array([[2, 3], [3, 2], [4, END], [5, 4], [END, LATE], [LATE, END], [
 
 
 @cache
-def layers(dice):
+def layers(random):
     """States 0 and 1 at first, then 2 and 3, then 4 and 5, and time is up: where one is says what time it is.
 
-    Every step may end the episode. With dice several states can follow, and there are two start states.
+    Every step may end the episode. With random transitions several states can follow, and there are two start states.
     """
     rng = np.random.default_rng(5)
     transitions = np.eye(8)[ONWARD]
-    if dice:
+    if random:
         for states, onward in (((0, 1), [2, 3, END]), ((2, 3), [4, 5, END]), ((4, 5), [END, LATE])):
             transitions[np.ix_(states, [0, 1], onward)] = rng.dirichlet(np.ones(len(onward)), size=(2, 2))
-    start = np.array([0.3, 0.7, 0, 0, 0, 0, 0, 0]) if dice else np.eye(8)[0]
+    start = np.array([0.3, 0.7, 0, 0, 0, 0, 0, 0]) if random else np.eye(8)[0]
     world = Tabular(transitions, rng.normal(size=(8, 2)), start, terminal=np.arange(8) == END, horizon=3)
     return world, rng.dirichlet(np.ones(2) * 4, size=8)
 
@@ -118,8 +118,8 @@ def true_value(world, policy):
 
 
 def test_unbiased_over_all_trajectories(key):
-    """Without dice G_cv is a function of the trajectory: all that there are, by what the policy gives them, have mean J."""
-    world, policy = layers(dice=False)
+    """Without random transitions G_cv is a function of the trajectory; weighted by their probabilities, all have mean J."""
+    world, policy = layers(random=False)
     wrong = says([9, 1, -4, 2, 7, -3, 50, 60])
     walked = _walked(simulator_for(world), follow(policy), wrong, key, 2000, ControlSettings())
     start, rows = jax.device_get(walked)
@@ -139,7 +139,7 @@ def test_unbiased_over_all_trajectories(key):
 
 
 def test_the_true_value_leaves_no_noise_without_dice(key):
-    world, policy = layers(dice=False)
+    world, policy = layers(random=False)
     found = controlled_rollouts(world, follow(policy), says(true_value(world, policy)), key, 2000, at_once=2000)
     np.testing.assert_allclose(found.estimates, value(world, policy), atol=1e-5)
     assert found.returns.std() > 0.3
@@ -147,21 +147,21 @@ def test_the_true_value_leaves_no_noise_without_dice(key):
 
 def test_the_true_value_leaves_the_noise_of_resampling(key):
     """Var_μ V / fresh + Σ_t γ^{2t} E Σ_a π² σ² / M."""
-    world, policy = layers(dice=True)
+    world, policy = layers(random=True)
     V = true_value(world, policy)
     behind = np.append(V[:6], [0, 0])
     noise = world.discount**2 * (world.transitions @ behind**2 - (world.transitions @ behind) ** 2)
-    met, wanted = world.start, (world.start @ V**2 - (world.start @ V) ** 2) / 8
+    visited, wanted = world.start, (world.start @ V**2 - (world.start @ V) ** 2) / 8
     for t in range(3):
-        wanted += world.discount ** (2 * t) * met[:6] @ np.sum(policy**2 * noise, axis=1)[:6] / 3
-        met = met @ np.einsum("sa,sat->st", policy, world.transitions)
+        wanted += world.discount ** (2 * t) * visited[:6] @ np.sum(policy**2 * noise, axis=1)[:6] / 3
+        visited = visited @ np.einsum("sa,sat->st", policy, world.transitions)
     found = controlled_rollouts(world, follow(policy), says(V), key, 40_000, ControlSettings(3, fresh=8), 20_000)
     assert found.estimates.var() == pytest.approx(wanted, rel=0.04)
     assert found.summary.controlled == pytest.approx(value(world, policy), abs=4 * found.summary.controlled_error)
 
 
 class Paying(World):
-    """Pays its action, between 0 and 10, and the dice of N(0, 1), three times."""
+    """Pays its action, between 0 and 10, and noise of N(0, 1), three times."""
 
     name, horizon, discount = "paying", 3, 0.5
     observation_space, action_space = Box((1,)), Box((1,), 0.0, 10.0)

@@ -199,11 +199,11 @@ def test_visited_states_have_their_exact_frequencies(case, key):
     found = simulator_for(world).visited_states(follow(policy), key, 2000, environments=1000, episodes=40)
     states = found.state
     np.testing.assert_array_equal(found.observation, np.eye(len(world.start))[states.physics])
-    met = np.zeros((world.horizon, len(world.start)))
-    np.add.at(met, (states.elapsed, states.physics), 1)
+    visited = np.zeros((world.horizon, len(world.start)))
+    np.add.at(visited, (states.elapsed, states.physics), 1)
     expected = 2000 * frequencies(world, policy)
-    assert not met[expected == 0].any()
-    assert stats.chisquare(met[expected > 0], expected[expected > 0]).pvalue > 1e-3
+    assert not visited[expected == 0].any()
+    assert stats.chisquare(visited[expected > 0], expected[expected > 0]).pvalue > 1e-3
 
 
 def test_visited_states_are_drawn_without_replacement_where_possible(key):

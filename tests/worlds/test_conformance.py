@@ -17,6 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Accessing `.*` directly from `Da
 JAX_WORLDS = [
     "navigation",
     "navigation/open-field",
+    "crossing",
     "tabular/chain",
     "gymnax/Asterix-MinAtar",
     "gymnax/Breakout-MinAtar",

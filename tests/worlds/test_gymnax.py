@@ -86,8 +86,8 @@ def test_steps_are_gymnax_s_own(name: str) -> None:
     def both(key: jax.Array) -> Any:
         def body(state: Any, key: jax.Array) -> Any:
             with lenient_promotion():
-                action = world.environment.action_space(world.parameters).sample(key)
-                theirs = world.environment.step_env(key, state.physics, action, world.parameters)
+                action = world.environment.action_space(world.defaults).sample(key)
+                theirs = world.environment.step_env(key, state.physics, action, world.defaults)
             ours = world.step(key, state, action)
             return ours.state, (ours[1:4], (theirs[0].astype(jnp.float32), *theirs[2:4]))
 

@@ -45,6 +45,7 @@ def test_settings_out_of_range(settings: dict[str, float]) -> None:
 def test_settings_reach_every_family() -> None:
     for name in (
         "navigation",
+        "crossing",
         "tabular/chain",
         "gymnax/CartPole-v1",
         "gymnasium/CartPole-v1",
@@ -57,7 +58,14 @@ def test_settings_reach_every_family() -> None:
 def test_every_family_is_listed() -> None:
     names = world_names()
     assert len(names) == len(set(names))
-    assert {name.split("/")[0] for name in names} == {"navigation", "tabular", "gymnax", "brax", "gymnasium"}
+    assert {name.split("/")[0] for name in names} == {
+        "navigation",
+        "crossing",
+        "tabular",
+        "gymnax",
+        "brax",
+        "gymnasium",
+    }
 
 
 def test_a_family_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +73,13 @@ def test_a_family_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "brax", None)
     with pytest.raises(InputError, match=r"^world: 'brax/ant' requires the package 'brax'; install evarl\[brax\]$"):
         make_world("brax/ant")
-    assert {name.split("/")[0] for name in world_names()} == {"navigation", "tabular", "gymnax", "gymnasium"}
+    assert {name.split("/")[0] for name in world_names()} == {
+        "navigation",
+        "crossing",
+        "tabular",
+        "gymnax",
+        "gymnasium",
+    }
 
 
 def test_worlds_are_imported_only_when_asked_for() -> None:
@@ -98,7 +112,7 @@ class Line(World):
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(registry._own, "_entries", {})
     register_world("toys/line", Line)
     return "toys/line"
 

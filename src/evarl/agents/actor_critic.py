@@ -18,6 +18,8 @@ from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.networks import Actor, Critic, Parameters, descend, flat_features
 from evarl.agents.normalisation import RewardScale, RunningStatistics
 from evarl.agents.trajectory import Trajectory
+from evarl.errors import InputError
+from evarl.worlds.contexts import Context, standardised
 from evarl.worlds.spaces import Box, Space
 from evarl.worlds.world import Key
 
@@ -53,10 +55,18 @@ class ActorCritic(abc.ABC):
     critic: Critic
     actor_optimizer: optax.GradientTransformation
     critic_optimizer: optax.GradientTransformation
+    contexts: tuple[Context, ...] = ()
+    """Hidden numbers that the critic sees beside the observation, as in asymmetric actor-critic; the actor never does."""
 
     @classmethod
     def make(
-        cls, config: AgentConfig, observation_space: Box, action_space: Space, discount: float, updates: int
+        cls,
+        config: AgentConfig,
+        observation_space: Box,
+        action_space: Space,
+        discount: float,
+        updates: int,
+        contexts: tuple[Context, ...] = (),
     ) -> Self:
         """Networks and optimisers for some spaces; `updates` is the length of the run, for annealing."""
 
@@ -70,7 +80,7 @@ class ActorCritic(abc.ABC):
         actor = Actor(config.hidden_sizes, config.activation, action_space)
         critic = Critic(config.hidden_sizes, config.activation)
         optimizers = optimizer(config.actor_learning_rate), optimizer(config.critic_learning_rate)
-        return cls(config, observation_space, action_space, discount, actor, critic, *optimizers)
+        return cls(config, observation_space, action_space, discount, actor, critic, *optimizers, contexts)
 
     @staticmethod
     def gradient_steps(config: AgentConfig) -> int:
@@ -87,7 +97,8 @@ class ActorCritic(abc.ABC):
         """Fresh networks and optimisers. Not to be vmapped on a CPU: batched orthogonal initialisation can hang."""
         actor_key, critic_key = jax.random.split(key)
         features = jnp.zeros((1, self.observation_space.size))
-        actor, critic = self.actor.init(actor_key, features), self.critic.init(critic_key, features)
+        shown = self.seen_by_critic(features, jnp.zeros((1, len(self.contexts))))
+        actor, critic = self.actor.init(actor_key, features), self.critic.init(critic_key, shown)
         size, config = self.observation_space.size, self.config
         statistics = RunningStatistics.create((size,)) if config.normalise_observations else None
         policy = PolicyState(actor, critic, statistics, value_scale=jnp.ones(()))
@@ -128,9 +139,19 @@ class ActorCritic(abc.ABC):
         """As `act` with noise that was drawn before, by `noise_for`; also what learning can use again, if anything."""
         return self.distribution(policy, observation).draw(noise)
 
-    def value(self, policy: PolicyState, observation: Array) -> Float[Array, "*batch"]:
-        """The critic's value in units of reward."""
-        return self.apply_critic(policy.critic, self.features(policy, observation)) * policy.value_scale
+    def value(self, policy: PolicyState, observation: Array, context: Array | None = None) -> Float[Array, "*batch"]:
+        """The critic's value in units of reward; `context` [N, P] is needed if the critic sees it."""
+        shown = self.seen_by_critic(self.features(policy, observation), context)
+        return self.apply_critic(policy.critic, shown) * policy.value_scale
+
+    def seen_by_critic(self, features: Float[Array, "*batch F"], context: Array | None) -> Float[Array, "*batch G"]:
+        """The critic's input: the features and, in a family of worlds, the context [N, P] of each environment."""
+        if not self.contexts:
+            return features
+        if context is None:
+            raise InputError("context: this critic was trained with the hidden context; give one for each observation")
+        shown = jnp.broadcast_to(standardised(self.contexts, context), (*features.shape[:-1], len(self.contexts)))
+        return jnp.concatenate([features, shown], axis=-1)
 
     def improve(
         self, state: AgentState, key: Key, trajectory: Trajectory, weights: GradientWeights | None = None
@@ -156,10 +177,11 @@ class ActorCritic(abc.ABC):
         self, policy: PolicyState, trajectory: Trajectory, features: Float[Array, "T N features"], critic: Parameters
     ) -> tuple[Float[Array, "T N"], Float[Array, "T N"]]:
         """The critic's values (differentiable with respect to `critic`) and the advantages over them (held fixed)."""
-        value = self.apply_critic(critic, features)
+        shown = lambda features: self.seen_by_critic(features, trajectory.context)  # noqa: E731
+        value = self.apply_critic(critic, shown(features))
         fixed = jax.lax.stop_gradient(value)
-        last = self.apply_critic(policy.critic, self.features(policy, trajectory.last_observation))
-        final = self.apply_critic(policy.critic, self.features(policy, trajectory.final_observation))
+        last = self.apply_critic(policy.critic, shown(self.features(policy, trajectory.last_observation)))
+        final = self.apply_critic(policy.critic, shown(self.features(policy, trajectory.final_observation)))
         following = next_values(fixed, last, final, trajectory.truncated)
         terminated = trajectory.done if self.config.truncation == "as-termination" else trajectory.terminated
         ends, rates = (terminated, trajectory.truncated), (self.discount, self.config.gae_lambda)

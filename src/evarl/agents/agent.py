@@ -9,6 +9,7 @@ from evarl.agents.configuration import ALGORITHMS, AgentConfig
 from evarl.agents.distributions import Distribution, noise_for
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
+from evarl.worlds.contexts import Context
 from evarl.worlds.spaces import Box, Space
 from evarl.worlds.world import Key
 
@@ -34,8 +35,8 @@ class Agent(Protocol):
     def distribution(self, policy: Any, observation: Array) -> Distribution:
         """π(· | observation), for off-policy evaluation and for behaviours that are differentiated pathwise."""
 
-    def value(self, policy: Any, observation: Array) -> Float[Array, "*batch"]:
-        """The critic's values, in units of reward."""
+    def value(self, policy: Any, observation: Array, context: Array | None = None) -> Float[Array, "*batch"]:
+        """The critic's values, in units of reward; `context` [N, P] is given if the agent was made with contexts."""
 
     def improve(
         self, state: Any, key: Key, trajectory: Trajectory, weights: GradientWeights | None = None
@@ -44,10 +45,19 @@ class Agent(Protocol):
 
 
 def make_agent(
-    config: AgentConfig, observation_space: Box, action_space: Space, discount: float, updates: int
+    config: AgentConfig,
+    observation_space: Box,
+    action_space: Space,
+    discount: float,
+    updates: int,
+    contexts: tuple[Context, ...] = (),
 ) -> Agent:
-    """The agent that a configuration names; `updates` is the length of the run, for annealing."""
-    return ALGORITHMS.get(config.algorithm)(config, observation_space, action_space, discount, updates)
+    """The agent that a configuration names; `updates` is the length of the run, for annealing.
+
+    Its critic sees the `contexts` of a family of worlds.
+    """
+    given = {"contexts": contexts} if contexts else {}
+    return ALGORITHMS.get(config.algorithm)(config, observation_space, action_space, discount, updates, **given)
 
 
 def exploration(agent: Agent, environments: int) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:

@@ -17,7 +17,8 @@ def register_algorithm(name: str, make: Callable[..., Any]) -> None:
     """Add a learning algorithm, which `agent.algorithm` can then name.
 
     `make(config, observation_space, action_space, discount, updates)` returns an `evarl.agents.Agent`; for a subclass of
-    `evarl.agents.ActorCritic` it is the class method `make`.
+    `evarl.agents.ActorCritic` it is the class method `make`. In a family of worlds it is also given `contexts`, what the
+    critic may see.
     """
     ALGORITHMS.register(name, make)
 

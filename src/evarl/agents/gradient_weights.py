@@ -34,5 +34,7 @@ class GradientWeights(struct.PyTreeNode):
     log_prob: Float[Array, " M"]
     advantage: Float[Array, " M"]
     """u times the advantage of the step, on the scale of a mean over the deployment batch; steps are summed."""
+    entropy: Float[Array, " M"] | None = None
+    """Weight of the policy's entropy at each step of the assessment; None if there is no bonus."""
     pathwise: PathwiseTerm | None = None
     """None unless the behaviour has a part that is differentiated directly."""

@@ -78,8 +78,11 @@ def assessment_terms(
 ) -> Float[Array, ""]:
     """What the assessment adds to the actor's objective: its steps by the score function, the rest of Ξ pathwise."""
     act = lambda observation: agent.apply_actor(actor, agent.features(policy, observation))  # noqa: E731
-    log_prob = act(weights.observation).log_prob(weights.action)
+    distribution = act(weights.observation)
+    log_prob = distribution.log_prob(weights.action)
     total = jnp.sum(surrogate(log_prob, weights.log_prob, weights.advantage, unit))
+    if weights.entropy is not None:
+        total += jnp.sum(weights.entropy * distribution.entropy())
     if weights.pathwise is not None:
         behaviour = weights.pathwise.behaviour(act)
         products = jax.tree.map(lambda slope, x: jnp.sum(slope * x), weights.pathwise.cotangent, behaviour)

@@ -31,11 +31,12 @@ class PPO(ActorCritic):
         value, advantage = self.advantages(state.policy, trajectory, features, state.policy.critic)
         size, minibatches = advantage.size, self.config.ppo.minibatches
         batch = ActorBatch.create(features, trajectory, advantage, weights)
-        rows = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), (batch, value + advantage))
+        shown = self.seen_by_critic(features, trajectory.context) if self.contexts else None
+        rows = jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), (batch, (value + advantage, shown)))
 
         def one_step(state: AgentState, chosen: Int[Array, " B"]) -> tuple[AgentState, Metrics]:
-            minibatch, target = jax.tree.map(lambda x: x[chosen], rows)
-            return self._gradient_step(state, minibatch, target, weights)
+            minibatch, critic_batch = jax.tree.map(lambda x: x[chosen], rows)
+            return self._gradient_step(state, minibatch, critic_batch, weights)
 
         def one_pass(state: AgentState, key: Key) -> tuple[AgentState, Metrics]:
             return jax.lax.scan(one_step, state, jax.random.permutation(key, size).reshape(minibatches, -1))
@@ -45,15 +46,20 @@ class PPO(ActorCritic):
         return state, metrics | {"explained_variance": explained_variance(value, value + advantage)}
 
     def _gradient_step(
-        self, state: AgentState, batch: ActorBatch, target: Float[Array, " B"], weights: GradientWeights | None
+        self,
+        state: AgentState,
+        batch: ActorBatch,
+        critic_batch: tuple[Float[Array, " B"], Float[Array, "B G"] | None],
+        weights: GradientWeights | None,
     ) -> tuple[AgentState, Metrics]:
-        clip = self.config.ppo.clip_range
+        """One step of both optimisers; `critic_batch` has targets and, where they are not the actor's, inputs."""
+        clip, (target, shown) = self.config.ppo.clip_range, critic_batch
 
         def surrogate(log_prob: Array, old_log_prob: Array, advantage: Array, unit: Array | float) -> Array:
             return clipped_terms(log_prob, old_log_prob, advantage / unit, clip)
 
         def critic_loss(critic: Parameters) -> Array:
-            return value_loss(self.apply_critic(critic, batch.features), target)
+            return value_loss(self.apply_critic(critic, batch.features if shown is None else shown), target)
 
         policy = state.policy
         loss = actor_loss(self, policy, batch, weights, surrogate)

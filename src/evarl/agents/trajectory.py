@@ -28,6 +28,8 @@ class Trajectory(struct.PyTreeNode):
     reusable: Any = None
     """What the agent computed when it acted and can use again when it learns, such as the actor's first matrix product; on wide
     observations that product is a good part of an update."""
+    context: Float[Array, "N P"] | None = None
+    """Hidden context of each environment in a family of worlds; for the critic, never for the policy."""
 
     @property
     def done(self) -> Bool[Array, "T N"]:

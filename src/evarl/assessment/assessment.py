@@ -6,14 +6,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from evarl.assessment.scenarios import NAME
 from evarl.errors import InputError
 from evarl.ranges import whole
-from evarl.simulation.rollouts import Act, AssessmentRollout, Mapping, unchanged
+from evarl.simulation.rollouts import Act, AssessmentRollout, AssessmentSize, Mapping, unchanged
 from evarl.simulation.simulator import Simulator, simulator_for
-from evarl.worlds.spaces import Space
 from evarl.worlds.world import AnyWorld, Key
 
 
@@ -38,6 +37,8 @@ class Assessment:
     """φ_A: from an observation of this world to one of the deployment world."""
     map_action: Callable[[Array], Array] = unchanged
     """From an action of the deployment world to one of this world."""
+    map_context: Callable[[Array], Array] = unchanged
+    """From a context [P] of the deployment world to one of this world."""
 
     def __post_init__(self) -> None:
         whole("assessment.horizon", self.horizon)
@@ -64,20 +65,38 @@ class Assessment:
     @property
     def mapped(self) -> bool:
         """Whether there are mappings between two worlds."""
-        return self.map_observation is not unchanged or self.map_action is not unchanged
+        return any(f is not unchanged for f in (self.map_observation, self.map_action, self.map_context))
 
     def observations(self) -> Array | np.ndarray:
         """Observations [k, ...] at the start states, in the deployment world's space."""
         return self.simulator.observations(self.start_states, Mapping(self.map_observation))
 
-    def take(self, act: Act, key: Key, replicates: int, action_space: Space | None = None) -> AssessmentRollout:
-        """Roll the policy out in every scenario, `replicates` times.
+    def take(
+        self,
+        act: Act,
+        key: Key,
+        replicates: int,
+        deployment: AnyWorld | None = None,
+        contexts: Float[Array, "C P"] | None = None,
+    ) -> AssessmentRollout:
+        """Roll the policy out in every scenario, `replicates` times, in each of some contexts of the deployment world.
 
-        `action_space` is that of the deployment world, by default that of the assessment's world. In a compiled world the
-        call can be traced.
+        `deployment` is the world whose actions the policy takes, by default the assessment's world. In a compiled world
+        the call can be traced.
         """
-        mapping = Mapping(self.map_observation, self.map_action, action_space)
-        return self.simulator.assess(act, self.start_states, self.horizon, replicates, key, mapping)
+        deployment = deployment or self.world
+        mapping = Mapping(self.map_observation, self.map_action, deployment.action_space)
+        if contexts is not None:
+            contexts = self._contexts_here(deployment, contexts)
+        size = AssessmentSize(self.horizon, replicates)
+        return self.simulator.assess(act, self.start_states, size, key, mapping, contexts)
+
+    def _contexts_here(self, deployment: AnyWorld, contexts: Float[Array, "C P"]) -> Float[Array, "C Q"]:
+        """Contexts of the assessment's world: mapped, or those that have the same names."""
+        if self.map_context is not unchanged:
+            return jax.vmap(self.map_context)(contexts)
+        names = [context.name for context in deployment.contexts]
+        return contexts[:, np.asarray([names.index(context.name) for context in self.world.contexts], int)]
 
     def check_compatible(self, deployment: AnyWorld) -> None:
         """Refuse an assessment in which a policy of the deployment world cannot act."""
@@ -91,6 +110,13 @@ class Assessment:
             raise InputError(
                 f"{here} shows {shown.dtype}{list(shown.shape)}, {there} {wanted.dtype}{list(wanted.shape)} in the "
                 "observation space; give a map_observation from one to the other"
+            )
+        names = [context.name for context in deployment.contexts]
+        unknown = [context.name for context in self.world.contexts if context.name not in names]
+        if self.map_context is unchanged and unknown:
+            raise InputError(
+                f"{here} varies {', '.join(unknown)}, {there} {', '.join(names) or 'nothing'}; give a map_context from the "
+                "second to the first"
             )
         if self.map_action is unchanged and self.world.action_space != deployment.action_space:
             raise InputError(

@@ -42,6 +42,9 @@ class AssessmentConfig:
     """Discount of the assessment returns."""
     replicates: int = 1
     """Rollouts of each scenario."""
+    entropy_coefficient: float = 0.0
+    """Weight of an entropy bonus in the assessment, so that behaviour is explored that deployment does not call for; used
+    when β is above 0."""
     behaviour: str = "returns"
     """What evaluators are given about a policy, Ξ: the return from each start state (returns), or a kind that was
     registered."""
@@ -53,6 +56,7 @@ class AssessmentConfig:
             whole(flag("assessment", name), getattr(self, name))
         whole("assessment.base-updates", self.base_updates, least=0)
         real("assessment.discount", self.discount, least=0, most=1)
+        real("assessment.entropy-coefficient", self.entropy_coefficient, least=0)
         given = [name for name in ("start_states", "base_run", "file") if getattr(self, name)]
         if len(given) > 1:
             names = " and ".join(f"assessment.{name.replace('_', '-')}" for name in given)

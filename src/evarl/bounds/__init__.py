@@ -8,6 +8,7 @@
 - evaluator-overstatement, E[(L(s) − V(s))₊] ≤ ε: `risk_control`
 - evaluator-error, RMSE ≤ u: `rmse_upper_bound`
 - new-policy, J_new ≥ Ĵ(Ξ_new) + q without a rollout of the new policy: `conformal_bound`
+- a new site, its return or its expected return from the test there: `site_bound`, of a `SiteCalibration`
 - several candidates with a family-wise error of at most α: `fixed_sequence`
 - an estimate with low variance, not a bound: `trajectory_estimate`
 - returns of a vectorised world, without bias towards short episodes: `first_begun`

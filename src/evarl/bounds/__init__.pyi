@@ -25,6 +25,13 @@ from .ranks import (
 from .risk import RiskControl as RiskControl, risk_control as risk_control, rmse_upper_bound as rmse_upper_bound
 from .selection import first_begun as first_begun, fixed_sequence as fixed_sequence
 from .sequential import Decision as Decision, StoppingRule as StoppingRule, sequential_test as sequential_test
+from .sites import (
+    SiteBound as SiteBound,
+    SiteCalibration as SiteCalibration,
+    least_sites as least_sites,
+    site_bound as site_bound,
+    site_index as site_index,
+)
 from .trajectory import Trajectories as Trajectories, trajectory_estimate as trajectory_estimate
 from .two_valued import (
     two_valued_lower_bound as two_valued_lower_bound,

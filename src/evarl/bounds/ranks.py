@@ -45,7 +45,7 @@ from evarl.stats import inputs
 
 
 @dataclass(frozen=True)
-class _Bound:
+class RankBound:
     """A prediction plus a margin; `index` is the rank of the residual that is the margin."""
 
     margin: float
@@ -57,7 +57,7 @@ class _Bound:
 
 
 @dataclass(frozen=True)
-class OrderBound(_Bound):
+class OrderBound(RankBound):
     """The bound L(s) = V̂(s) + margin on the return of a new episode."""
 
     rollouts: int
@@ -66,7 +66,7 @@ class OrderBound(_Bound):
 
 
 @dataclass(frozen=True)
-class ConformalBound(_Bound):
+class ConformalBound(RankBound):
     """The bound J_new ≥ Ĵ(Ξ_new) + margin."""
 
     policies: int
@@ -136,12 +136,12 @@ def conformal_index(policies: int, alpha: float = 0.05, value_error: ArrayLike =
     (1, 29, 1)
     """
     inputs.check_level("alpha", alpha)
-    left = _written(alpha) - _cost(policies, value_error)
+    left = written(alpha) - _cost(policies, value_error)
     if left <= 0:
-        raise InputError(f"value_error: costs {float(_written(alpha) - left):g}; must be less than alpha, {alpha:g}")
+        raise InputError(f"value_error: costs {float(written(alpha) - left):g}; must be less than alpha, {alpha:g}")
     k = floor((policies + 1) * left)
     if k < 1:
-        least = least_policies(alpha, float(_written(alpha) - left))
+        least = least_policies(alpha, float(written(alpha) - left))
         raise InputError(f"values: there are {policies}; must be at least {least} policies for alpha {alpha:g}")
     return k
 
@@ -152,7 +152,7 @@ def least_policies(alpha: float = 0.05, value_error: float = 0.0) -> int:
     >>> least_policies(), least_policies(0.05, 0.01)
     (19, 24)
     """
-    return ceil(1 / (_written(alpha) - _written(value_error))) - 1
+    return ceil(1 / (written(alpha) - written(value_error))) - 1
 
 
 def _cost(policies: int, value_error: ArrayLike) -> Fraction:
@@ -163,8 +163,13 @@ def _cost(policies: int, value_error: ArrayLike) -> Fraction:
     if (errors < 0).any() or (errors >= 1).any():
         wrong = errors.max() if (errors >= 1).any() else errors.min()
         raise InputError(f"value_error: {wrong:g} is not allowed; must be 0 or more and below 1")
-    return sum((_written(float(error)) for error in errors.ravel()), Fraction(0))
+    return sum((written(float(error)) for error in errors.ravel()), Fraction(0))
 
 
-def _written(number: float) -> Fraction:
+def written(number: float) -> Fraction:
+    """A level as the decimal number that was written, so that no rank is lost to rounding.
+
+    >>> written(0.05), int(100 * 0.29), int(100 * written(0.29))
+    (Fraction(1, 20), 28, 29)
+    """
     return Fraction(str(float(number)))

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from evarl.certificates import hashes
 from evarl.certificates.protocol import policy_name
@@ -78,6 +79,21 @@ class CertifiedPolicy:
             )
         predictor, state = _predictor(self.run), self.run.evaluator_state(self.seed).state
         return functools.partial(predictor.predict, state, predictor.assess_seed(self.seed, key).behaviour)
+
+    def predicted_at(
+        self, contexts: Float[Array, "C P"], key: Key, queries: Array | np.ndarray
+    ) -> Float[np.ndarray, " C"]:
+        """V̂(Ξ) on each of C sites, from one assessment there: the mean of the predictions at the queries [Q, ...]."""
+        predictor, state = _predictor(self.run), self.run.evaluator_state(self.seed).state
+        behaviours = predictor.assess_seed(self.seed, key, contexts).behaviour
+        return predictor.predict_each(state, behaviours, queries).mean(axis=1)
+
+    def returns_at(self, contexts: Float[Array, "C P"], key: Key, episodes: int) -> Float[np.ndarray, "C m"]:
+        """Discounted returns of m whole episodes on each of C sites."""
+        start_key, walk_key = jax.random.split(key)
+        each, simulator = jnp.repeat(contexts, episodes, axis=0), simulator_for(self.world)
+        starts = simulator.start_states(start_key, len(each), each)
+        return simulator.returns(self.act, starts, walk_key, 1).discounted.reshape(len(contexts), episodes)
 
     @functools.cached_property
     def not_fitted(self) -> str | None:

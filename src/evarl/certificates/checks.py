@@ -19,7 +19,7 @@ from evarl.certificates.certificate import Certificate
 from evarl.certificates.certified_policy import CertifiedPolicy, file_names
 from evarl.certificates.claims import CLAIMS, conclude, gather
 from evarl.certificates.conclusions import Conclusion, weaker
-from evarl.certificates.evidence import PolicyTest, Say
+from evarl.certificates.evidence import Notify, PolicyTest
 from evarl.certificates.page import page
 from evarl.certificates.planning import make_protocol
 from evarl.certificates.protocol import Protocol, terms_of
@@ -147,6 +147,8 @@ def _ledger_changes(certificate: Certificate, run: Path) -> Changes:
         return {name: "does not contain this certificate"}
     if certificate.protocol.candidates and not ledger.compared(entries[: own.number], certificate.protocol):
         return {name: "does not contain the comparison, which must be registered before the first rollout"}
+    if certificate.protocol.site and ledger.find(entries[: own.number], certificate.protocol.calibrating) is None:
+        return {name: "does not contain the calibration, which must be registered before the test of a site"}
     if ledger.earlier_tests(entries, certificate.protocol) != certificate.earlier:
         return {"earlier": "are not the earlier tests of this claim in the ledger; the confidence is another"}
     return {}
@@ -179,9 +181,9 @@ def obstacles(certificate: Certificate) -> list[str]:
     return found
 
 
-def same_rollouts(certificate: Certificate, test: PolicyTest, say: Say) -> Changes:
+def same_rollouts(certificate: Certificate, test: PolicyTest, notify: Notify) -> Changes:
     """Repeat the certificate's own rollouts; every number must be the same."""
-    changed, again = {}, gather(test, say)
+    changed, again = {}, gather(test, notify)
     for name in sorted(certificate.evidence.keys() | again.keys()):
         then, now = np.asarray(certificate.evidence.get(name, ())), np.asarray(again.get(name, ()))
         if then.shape != now.shape:
@@ -192,13 +194,13 @@ def same_rollouts(certificate: Certificate, test: PolicyTest, say: Say) -> Chang
     return changed
 
 
-def fresh_rollouts(certificate: Certificate, test: PolicyTest, key: np.ndarray, say: Say) -> Replay:
+def fresh_rollouts(certificate: Certificate, test: PolicyTest, key: np.ndarray, notify: Notify) -> Replay:
     """Make as many rollouts from another key and compare their distribution and their conclusion with the certificate's.
 
     The conclusion that is confirmed is the weaker of the two. It is no stronger than that of the fresh rollouts alone, and so has
     the stated confidence whatever the issuer did.
     """
-    evidence = gather(replace(test, key=key), say)
+    evidence = gather(replace(test, key=key), notify)
     changed = {} if test.protocol.sequential else _unlike(certificate.evidence, evidence)
     now, then = conclude(test.protocol, evidence), certificate.conclusion
     if now.outcome != then.outcome:

@@ -13,7 +13,7 @@ from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Attempt
 from evarl.certificates.certified_policy import CertifiedPolicy
 from evarl.certificates.claims import CLAIMS
-from evarl.certificates.evidence import STARTS, PolicyTest, Say
+from evarl.certificates.evidence import STARTS, Notify, PolicyTest
 from evarl.certificates.issue import Issued, fulfil
 from evarl.certificates.planning import make_protocol
 from evarl.certificates.protocol import Terms, policy_name
@@ -46,7 +46,7 @@ def compare_policies(
     *,
     again: bool = False,
     sign_with: str | Path | None = None,
-    say: Say = lambda line: None,
+    notify: Notify = lambda line: None,
 ) -> list[Candidate]:
     """Test J ≥ threshold for the final policies of all seeds of some runs, in the order of their predictions.
 
@@ -76,8 +76,8 @@ def compare_policies(
 
     def test(i: int) -> bool:
         one, protocol = policies[i], protocols[i]
-        say(f"{one.run.path} seed {one.seed}, predicted {predicted[i]:.4g}")
-        found[i] = fulfil(PolicyTest(protocol, one), again, sign_with, say)
+        notify(f"{one.run.path} seed {one.seed}, predicted {predicted[i]:.4g}")
+        found[i] = fulfil(PolicyTest(protocol, one), again, sign_with, notify)
         return found[i].outcome == "certified"
 
     fixed_sequence(predicted, test)

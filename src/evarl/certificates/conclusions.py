@@ -210,9 +210,81 @@ def new_policy(protocol: Protocol, evidence: Evidence) -> Conclusion:
     return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 0, numbers)
 
 
+def site(protocol: Protocol, evidence: Evidence) -> Conclusion:
+    """site-return and site-value: the margin of a calibration or, for a site, the bound from its prediction.
+
+    At a site the level is α whether or not there is a δ: with δ the rank k of the margin is not larger, which the plan makes
+    sure of, and k/(n + 1) is the probability that the bound fails.
+    """
+    column = "returns" if protocol.value_error is None else "bounds"
+    calibration = bounds.SiteCalibration(
+        evidence["predictions"], evidence[column], protocol.rollouts, value_error=protocol.value_error or 0.0
+    )
+    found = bounds.site_bound(calibration, protocol.alpha, protocol.delta)
+    numbers = {
+        "calibration sites": float(found.sites),
+        "margin": found.margin,
+        "rank of the margin": float(found.index),
+    }
+    if not protocol.site:
+        numbers["mean prediction on them"] = float(np.mean(evidence["predictions"]))
+        numbers["mean return on them" if column == "returns" else "mean bound on them"] = float(
+            np.mean(evidence[column])
+        )
+        rollouts = found.sites * found.episodes
+        statement = _calibration_statement(protocol, found.margin)
+        return Conclusion("bounded", statement, 1 - protocol.error, found.margin, None, rollouts, numbers)
+    (prediction,) = evidence["prediction"]
+    bound = float(found.at(prediction))
+    if protocol.value_error is not None:
+        bound = max(bound, protocol.range[0])
+        if bound > protocol.range[1]:
+            raise InputError(
+                f"prediction: {prediction:g} and the margin {found.margin:g} exceed the greatest possible return; this test is "
+                "not like those of the calibration, and nothing can be concluded"
+            )
+    outcome = _outcome(None if protocol.threshold is None else bound >= protocol.threshold)
+    statement = _site_statement(protocol, evidence["context"], bound, outcome)
+    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 0, {"prediction": prediction} | numbers)
+
+
+def _calibration_statement(protocol: Protocol, margin: float) -> str:
+    shift = f"+ {below(margin)}" if margin > 0 else f"− {above(-margin)}"
+    drawn = f"drawn like the {protocol.sites} of this calibration ({', '.join(protocol.contexts)})"
+    what = f"{_measured(protocol)} is at least V̂(Ξ) {shift}, where V̂(Ξ) is the prediction from the test there"
+    if protocol.delta is None:
+        return f"On a new site {drawn}, the {what}."
+    return f"Of new sites {drawn}, a share of at least {percent(1 - protocol.alpha)} is such that the {what}."
+
+
+def _site_statement(protocol: Protocol, context: list[float], bound: float, outcome: Outcome) -> str:
+    names = [text.partition("=")[0] for text in protocol.contexts]
+    where = ", ".join(f"{name}={value:.6g}" for name, value in zip(names, context, strict=True))
+    like = f"drawn like the {protocol.sites} of the calibration ({', '.join(protocol.contexts)})"
+    condition = (
+        f"; this site was {like}" if protocol.drawn else f", if this site was {like}, not picked for its context"
+    )
+    what = f"on the site {where} the {_measured(protocol)}"
+    if outcome == "not certified":
+        return f"It is not shown that {what} is at least {protocol.threshold:.15g}; it is at least {below(bound)}{condition}."
+    return f"O{what[1:]} is at least {below(bound)}{condition}."
+
+
+def _measured(protocol: Protocol) -> str:
+    """What is bounded on a site."""
+    what = (
+        "expected discounted return"
+        if protocol.value_error
+        else f"mean discounted return of {protocol.rollouts} episodes"
+    )
+    return f"{what} of this policy in {task(protocol)}"
+
+
 def task(protocol: Protocol) -> str:
     """The task about which a statement is made, and what the issuer assumed about its returns."""
     found = f"{protocol.world} (horizon {protocol.horizon}, discount {protocol.discount:g}"
+    if protocol.contexts and not protocol.sites:
+        found += f", over sites with {', '.join(protocol.contexts)}"
     if protocol.two_valued:
         found += f", if every return is {protocol.low:.15g} or {protocol.high:.15g}"
     elif protocol.range_from == "user":

@@ -1,12 +1,13 @@
 """The evidence of a test: returns and predictions as plain lists of numbers.
 
 It is determined by the protocol and a key, which is split by purpose: 0 assessment, 1 deployment rollouts, 2 fresh start states,
-3 second rollouts from the same states, 4 whether there are several start states, 5 calibration policies.
+3 second rollouts from the same states, 4 whether there are several start states, 5 calibration policies, 6 contexts of
+calibration sites, 7 tests there, 8 rollouts there, 9 contexts of further sites that are drawn.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import jax
@@ -20,11 +21,14 @@ from evarl.certificates.conclusions import Evidence, decide
 from evarl.certificates.protocol import Protocol
 from evarl.errors import InputError
 from evarl.simulation.simulator import simulator_for
+from evarl.worlds.contexts import draw_contexts, parse_site
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 STARTS = 256
 """Number of start states over which a prediction of J is averaged, and that show whether there are several at all."""
+AT_ONCE = 4096
+"""Episodes and tests on calibration sites that are made in one program."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,17 @@ class PolicyTest:
     """The calibration policies, in the order of the protocol."""
     key: ArrayLike | None = None
     """A key that a verifier has drawn; the protocol's own unless given."""
+    measured: Evidence | None = None
+    """For a site: the evidence of its calibration, if that is known already."""
 
     def purpose(self, number: int) -> jax.Array:
         """The key for one purpose."""
         return jax.random.fold_in(jnp.asarray(self.protocol.key() if self.key is None else self.key), number)
+
+    @property
+    def calibrating(self) -> "PolicyTest":
+        """The calibration of a test of a site."""
+        return replace(self, protocol=self.protocol.calibrating)
 
     @property
     def assessment_key(self) -> jax.Array:
@@ -48,7 +59,7 @@ class PolicyTest:
         return jax.random.fold_in(jnp.asarray(self.protocol.key()), 0)
 
 
-def returns_and_predictions(test: PolicyTest, say: Say, twice: bool = False) -> Evidence:
+def returns_and_predictions(test: PolicyTest, notify: Notify, twice: bool = False) -> Evidence:
     """Returns and predictions at their start states; with `twice` also second returns from the same states."""
     protocol, policy = test.protocol, test.policy
     predict = policy.assessed(test.assessment_key)
@@ -66,11 +77,11 @@ def returns_and_predictions(test: PolicyTest, say: Say, twice: bool = False) -> 
         found["values"] += predict(starts.observation).tolist()
         if twice:
             found["others"] += policy.deploy(starts, jax.random.fold_in(test.purpose(3), number)).tolist()
-        say(f"{min(len(found['returns']), protocol.rollouts)} of {protocol.rollouts} rollouts")
+        notify(f"{min(len(found['returns']), protocol.rollouts)} of {protocol.rollouts} rollouts")
     return {name: column[: protocol.rollouts] for name, column in found.items()}
 
 
-def deployment_returns(test: PolicyTest, say: Say) -> Evidence:
+def deployment_returns(test: PolicyTest, notify: Notify) -> Evidence:
     """Returns, and for the control variate predictions at their start states and means at fresh start states."""
     protocol, policy = test.protocol, test.policy
     predict = policy.assessed(test.assessment_key) if _controlled(test) else None
@@ -84,7 +95,7 @@ def deployment_returns(test: PolicyTest, say: Say) -> Evidence:
                 fresh = simulator_for(policy.world).start_states(fresh_key, protocol.batch * protocol.fresh)
                 predicted = predict(fresh.observation).clip(*protocol.range)
                 columns += [predict(starts.observation), predicted.reshape(protocol.batch, -1).mean(axis=1)]
-            say(f"{min((number + 1) * protocol.batch, protocol.rollouts)} of at most {protocol.rollouts} rollouts")
+            notify(f"{min((number + 1) * protocol.batch, protocol.rollouts)} of at most {protocol.rollouts} rollouts")
             for row in zip(*(column.tolist() for column in columns), strict=True):
                 for name, value in zip(found, row, strict=True):
                     found[name].append(value)
@@ -109,7 +120,7 @@ def _controlled(test: PolicyTest) -> bool:
     return policy.has_evaluator and policy.not_fitted is None and several and not test.protocol.two_valued
 
 
-def calibration_bounds(test: PolicyTest, say: Say) -> Evidence:
+def calibration_bounds(test: PolicyTest, notify: Notify) -> Evidence:
     """Lower bounds and predictions of J of the calibration policies, and the prediction for this policy.
 
     Predictions are part of the sample here, so that the assessments have the key of the test.
@@ -123,7 +134,7 @@ def calibration_bounds(test: PolicyTest, say: Say) -> Evidence:
         batches = islice(other.rollouts(rollout_key, protocol.batch), -(-protocol.rollouts // protocol.batch))
         returns = np.concatenate([batch.returns for batch in batches])[: protocol.rollouts]
         lower.append(bounds.betting_lower_bound(returns, *protocol.range, protocol.value_error))
-        say(f"{number + 1} of {len(test.calibration)} calibration policies")
+        notify(f"{number + 1} of {len(test.calibration)} calibration policies")
     own = _predicted_return(test, test.policy, test.policy.assessed(test.purpose(0)))
     return {"bounds": lower, "predictions": predictions, "prediction": [own]}
 
@@ -132,3 +143,50 @@ def _predicted_return(test: PolicyTest, policy: CertifiedPolicy, predict: Predic
     """Ĵ(Ξ): the evaluator's predictions, clipped into the range of returns and averaged over start states."""
     starts = simulator_for(policy.world).start_states(test.purpose(4), STARTS)
     return float(predict(starts.queries).clip(*test.protocol.range).mean())
+
+
+def site_evidence(test: PolicyTest, notify: Notify) -> Evidence:
+    """Predictions and measurements on the calibration sites and, for a test of a site, the prediction there and its context.
+
+    Both predictions are the same function of a test. The calibration follows from its own protocol, the same for all sites;
+    so does the context of a site that is drawn, so that fresh rollouts are about the same site.
+    """
+    protocol, calibration = test.protocol, test.calibrating
+    queries = simulator_for(test.policy.world).start_states(calibration.purpose(4), STARTS).queries
+    found = _calibration_sites(calibration, queries, notify) if test.measured is None else dict(test.measured)
+    if protocol.site:
+        context = site_context(test)
+        found["prediction"] = test.policy.predicted_at(context[None], test.purpose(0), queries).tolist()
+        found["context"] = np.asarray(context, np.float64).tolist()
+    return found
+
+
+def site_context(test: PolicyTest) -> jax.Array:
+    """The context [P] of the site that is tested."""
+    protocol, world = test.protocol, test.policy.world
+    if protocol.drawn:
+        key = jax.random.fold_in(jnp.asarray(protocol.calibrating.key()), 9)
+        return draw_contexts(world.contexts, jax.random.fold_in(key, protocol.drawn), 1)[0]
+    return jnp.asarray(parse_site(protocol.site, world.contexts, world.name))
+
+
+def _calibration_sites(test: PolicyTest, queries: jax.Array | np.ndarray, notify: Notify) -> Evidence:
+    """On each calibration site V̂(Ξ), and the mean return or, for site-value, a lower bound on the expected return."""
+    protocol, policy = test.protocol, test.policy
+    contexts = draw_contexts(policy.world.contexts, test.purpose(6), protocol.sites)
+    assert policy.run.assessment is not None
+    lanes = max(protocol.rollouts, policy.run.assessment.scenarios * policy.run.config.assessment.replicates)
+    group = min(protocol.sites, max(1, AT_ONCE // lanes))
+    predictions, returns = [], []
+    for number, first in enumerate(range(0, protocol.sites, group)):
+        chosen = np.minimum(np.arange(first, first + group), protocol.sites - 1)  # padded, for one program
+        here = min(group, protocol.sites - first)
+        test_key, walk_key = (jax.random.fold_in(test.purpose(purpose), number) for purpose in (7, 8))
+        predictions.append(policy.predicted_at(contexts[chosen], test_key, queries)[:here])
+        returns.append(policy.returns_at(contexts[chosen], walk_key, protocol.rollouts)[:here])
+        notify(f"{first + here} of {protocol.sites} calibration sites, {protocol.rollouts} rollouts each")
+    predicted, rows = np.concatenate(predictions), np.concatenate(returns)
+    if protocol.value_error is None:
+        return {"predictions": predicted.tolist(), "returns": rows.mean(axis=1).tolist()}
+    lower = [bounds.betting_lower_bound(row, *protocol.range, protocol.value_error) for row in rows]
+    return {"predictions": predicted.tolist(), "bounds": lower}

@@ -39,6 +39,9 @@ MEANINGS: dict[ClaimName, str] = {
     "the noise of single episodes is not part of it.",
     "new-policy": "This policy was assessed but not deployed. The confidence is over training, calibration and this policy "
     "together, for policies that are trained in the same way.",
+    "site-return": "{site} What is bounded is the mean of {protocol.rollouts} episodes there, not their expectation, and single "
+    "episodes can return less.",
+    "site-value": "{site}",
 }
 
 
@@ -46,7 +49,24 @@ def meaning(protocol: Protocol, seen: Seen) -> str:
     """What the statement of a claim means."""
     returns = seen.get("returns", np.zeros(1))
     least = f"The lowest of the {len(returns):,} observed returns is {returns.min():.4g}."
-    return MEANINGS[protocol.claim].format(protocol=protocol, least=least)
+    return MEANINGS[protocol.claim].format(protocol=protocol, least=least, site=_site_meaning(protocol))
+
+
+def _site_meaning(protocol: Protocol) -> str:
+    """Over what the confidence of a claim about sites is."""
+    drawn = f"drawn in the same way ({', '.join(protocol.contexts)})"
+    if protocol.site:
+        return (
+            f"On this site the policy was tested and not deployed. The confidence is over the {protocol.sites} calibration sites "
+            f"and this one together, {drawn}: an average over sites, not a statement about sites with this context. It holds for "
+            "each new site, not for several at once, and not for a site that was chosen because of its result."
+        )
+    if protocol.delta is None:
+        return f"The confidence is over the calibration and one new site together, {drawn}: an average over sites."
+    return (
+        f"There are two levels. α = {protocol.alpha:g} is the share of new sites, {drawn}, that may return less than the bound. "
+        f"δ = {protocol.delta:g} is the probability that the calibration is such that more of them do."
+    )
 
 
 def returns_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -> Picture:
@@ -78,8 +98,11 @@ def evaluator_error_picture(protocol: Protocol, conclusion: Conclusion, seen: Se
     return Picture(values, "mean of two returns − V̂(s)", caption)
 
 
-def new_policy_picture(protocol: Protocol, conclusion: Conclusion, seen: Seen) -> Picture:
-    """Residuals of the calibration policies, and the margin."""
-    caption = "Calibration policies: the lower bound on J minus the evaluator's prediction."
+def calibration_picture(
+    protocol: Protocol, conclusion: Conclusion, seen: Seen, over: str = "policies", column: str = "bounds"
+) -> Picture:
+    """Residuals of the calibration policies or sites, and the margin."""
+    measured = "lower bound on J" if column == "bounds" else "mean return"
+    caption = f"Calibration {over}: the {measured} minus the evaluator's prediction."
     lines = {"margin": conclusion.numbers["margin"]}
-    return Picture(seen["bounds"] - seen["predictions"], "lower bound on J − prediction", caption, lines)
+    return Picture(seen[column] - seen["predictions"], f"{measured} − prediction", caption, lines)

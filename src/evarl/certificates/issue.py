@@ -13,10 +13,10 @@ from evarl.certificates.certified_policy import CertifiedPolicy, open_policy
 from evarl.certificates.checks import check, obstacles, platform_here, same_rollouts
 from evarl.certificates.claims import CLAIMS, conclude, gather
 from evarl.certificates.conclusions import Conclusion, Evidence, Outcome
-from evarl.certificates.evidence import PolicyTest, Say
+from evarl.certificates.evidence import Notify, PolicyTest
 from evarl.certificates.page import page
 from evarl.certificates.planning import calibration_of, calibration_runs, make_protocol
-from evarl.certificates.protocol import Protocol, Terms
+from evarl.certificates.protocol import Protocol, Terms, terms_of
 from evarl.certificates.signing import load_private_key, sign
 from evarl.errors import FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
@@ -24,7 +24,7 @@ from evarl.runs.provenance import machine
 from evarl.runs.run import Run
 from evarl.storage.files import write_bytes
 
-SAME = ("claim", "files", "nonce", "low", "high", "two_valued", "world_sha256")
+SAME = ("claim", "files", "nonce", "low", "high", "two_valued", "world_sha256", "site")
 """Fields in which two protocols must agree for the certificate of one to answer the threshold of the other."""
 
 
@@ -52,7 +52,7 @@ def issue_certificate(
     from_policies: Sequence[str | Path] = (),
     again: bool = False,
     sign_with: str | Path | None = None,
-    say: Say = lambda line: None,
+    notify: Notify = lambda line: None,
 ) -> Issued:
     """Test a claim about the final policy of a seed of a run; the certificate is written to the run's folder certificates.
 
@@ -60,20 +60,23 @@ def issue_certificate(
     continued. A threshold that follows from an earlier certificate for the policy is answered from it.
 
     The policy is that of the run's first seed unless given, and the terms are a lower bound on J from 1 000 rollouts.
-    `from_policies` are the runs of the calibration policies of the claim new-policy; `again` allows a further test of a claim
-    that was tested before, and the levels of all tests add up; `sign_with` is the PEM file of an Ed25519 private key; `say` is
+    Terms with a site use the newest finished calibration of sites that agrees with them. `from_policies` are the runs of the
+    calibration policies of the claim new-policy; `again` allows a further test of a claim
+    that was tested before, and the levels of all tests add up; `sign_with` is the PEM file of an Ed25519 private key; `notify` is
     called with lines about progress.
     """
     keep_compiled_programs()
     test = planned(run, terms or Terms(), seed, from_policies)
-    if not again and (standing := answered(test.policy, test.protocol, say)) is not None:
+    if not again and (standing := answered(test.policy, test.protocol, notify)) is not None:
         return standing
-    return fulfil(test, again, sign_with, say)
+    return fulfil(test, again, sign_with, notify)
 
 
 def planned(run: Run | str | Path, terms: Terms, seed: int | None, from_policies: Sequence[str | Path]) -> PolicyTest:
     """The test of these terms; nothing is registered, and no rollouts are made."""
     policy = open_policy(run, seed)
+    if terms.site and not terms.sites and not from_policies:
+        return _planned_site(policy, terms)
     calibration = calibration_of(policy, calibration_runs(from_policies))
     if from_policies and not calibration:
         raise InputError("from-policies: contain only the policy to be certified; must be runs with other seeds")
@@ -81,19 +84,58 @@ def planned(run: Run | str | Path, terms: Terms, seed: int | None, from_policies
     return PolicyTest(protocol, policy, calibration)
 
 
-def fulfil(test: PolicyTest, again: bool, sign_with: str | Path | None, say: Say) -> Issued:
+def _planned_site(policy: CertifiedPolicy, terms: Terms) -> PolicyTest:
+    """The test of a site with the newest finished calibration that agrees with the terms, and with its evidence."""
+    terms = dataclasses.replace(terms, claim="site-return") if terms.claim == "mean-return" else terms
+    run = policy.run.path
+    if not CLAIMS[terms.claim].about_sites or not policy.world.contexts:
+        make_protocol(policy, terms)  # says why it is refused
+    begun = [one.protocol for one in ledger.read(run) if one.protocol is not None]
+    found = [one for one in begun if (one.claim, one.seed, one.site) == (terms.claim, policy.seed, ())]
+    finished = [one for one in found if _agrees(one, terms) and ledger.path_of(run, one).exists()]
+    if not finished:
+        claim = "" if terms.claim == "site-return" else f" --claim {terms.claim}"
+        raise InputError(
+            f"site: {terms.claim} of seed {policy.seed} has no finished calibration with alpha {terms.alpha:g} and these terms; "
+            f"first evarl calibrate {run} --sites N{claim}"
+        )
+    calibration = finished[-1]
+    protocol = make_protocol(
+        policy, dataclasses.replace(terms_of(calibration), site=terms.site, threshold=terms.threshold)
+    )
+    path = ledger.path_of(run, calibration)
+    certificate, _ = load(path)
+    _, changed = check(certificate, path, policy, ())
+    if certificate.protocol != calibration:
+        changed["protocol"] = "is that of another test"
+    if not changed and (reasons := obstacles(certificate)):
+        changed["platform"] = f"its rollouts cannot be compared here ({reasons[0]})"
+    if changed:
+        name, what = next(iter(changed.items()))
+        raise FileError(f"{path}: is not used as calibration; {name}: {what}. See evarl verify")
+    return PolicyTest(protocol, policy, measured={name: list(one) for name, one in certificate.evidence.items()})
+
+
+def _agrees(calibration: Protocol, terms: Terms) -> bool:
+    """Whether a calibration has the level that terms ask for and whatever else they give."""
+    stated = terms_of(calibration)
+    given = [name for name in ("delta", "rollouts", "range", "nonce") if getattr(terms, name) not in (None, "")]
+    return all(getattr(terms, name) == getattr(stated, name) for name in ["alpha", *given])
+
+
+def fulfil(test: PolicyTest, again: bool, sign_with: str | Path | None, notify: Notify) -> Issued:
     """Carry out a test, or return the certificate that it has led to before."""
     run, protocol = test.policy.run.path, test.protocol
     path = ledger.path_of(run, protocol)
     if sign_with is not None:
         load_private_key(Path(sign_with))  # refused now rather than after the rollouts
     if path.exists():
-        certificate = _issued_before(path, test, say)
+        certificate = _issued_before(path, test, notify)
         if sign_with is not None:
             save(path, certificate, sign(certificate.digest(), Path(sign_with)))
         return Issued(certificate, path, certificate.conclusion.outcome, "issued before")
     entry, earlier = ledger.register(run, protocol, again)
-    evidence = gather(test, say)
+    evidence = gather(test, notify)
     if changed := [name for name, digest in test.policy.files().items() if protocol.files.get(name) != digest]:
         raise InputError(f"{run}: {', '.join(changed)} changed while the policy was tested; nothing is certified")
     try:
@@ -130,12 +172,12 @@ def _certificate(
     return dataclasses.replace(without_page, page_sha256=hashes.of_bytes(text)), text
 
 
-def answered(policy: CertifiedPolicy, protocol: Protocol, say: Say) -> Issued | None:
+def answered(policy: CertifiedPolicy, protocol: Protocol, notify: Notify) -> Issued | None:
     """An earlier certificate from whose bounds of J the threshold of a protocol follows, if there is one.
 
     It must be about the same policy under the same assumptions, at the same level or a stricter one, and from this platform.
     """
-    if protocol.threshold is None or not CLAIMS[protocol.claim].own_rollouts:
+    if protocol.threshold is None or not (CLAIMS[protocol.claim].own_rollouts or protocol.site):
         return None
     run = policy.run.path
     for entry in ledger.read(run):
@@ -145,11 +187,13 @@ def answered(policy: CertifiedPolicy, protocol: Protocol, say: Say) -> Issued | 
         path = ledger.path_of(run, other)
         if any(getattr(other, name) != getattr(protocol, name) for name in SAME) or not path.exists():
             continue
+        if protocol.site and other.calibrating != protocol.calibrating:
+            continue
         certificate, _ = load(path)
         outcome = implied(certificate.conclusion, other, protocol.threshold)
         if outcome is None or certificate.confidence < 1 - protocol.alpha or obstacles(certificate):
             continue
-        kept = _issued_before(path, PolicyTest(other, policy), say)
+        kept = _issued_before(path, PolicyTest(other, policy), notify)
         return Issued(kept, path, outcome, "answers another threshold")
     return None
 
@@ -162,7 +206,7 @@ def implied(conclusion: Conclusion, protocol: Protocol, threshold: float) -> Out
     return "refuted" if upper is not None and upper < threshold else None
 
 
-def _issued_before(path: Path, asked: PolicyTest, say: Say) -> Certificate:
+def _issued_before(path: Path, asked: PolicyTest, notify: Notify) -> Certificate:
     """A certificate that was issued before, after it was verified: files can be edited."""
     certificate, _ = load(path)
     test, changed = check(certificate, path, asked.policy, asked.calibration)
@@ -171,8 +215,8 @@ def _issued_before(path: Path, asked: PolicyTest, say: Say) -> Certificate:
     if not changed and (reasons := obstacles(certificate)):
         changed["platform"] = f"its rollouts cannot be compared here ({reasons[0]})"
     if test is not None and not changed:
-        say("a certificate of this test was issued before; its rollouts are repeated")
-        changed |= same_rollouts(certificate, test, say)
+        notify("a certificate of this test was issued before; its rollouts are repeated")
+        changed |= same_rollouts(certificate, test, notify)
     if changed:
         name, what = next(iter(changed.items()))
         raise FileError(

@@ -136,7 +136,8 @@ def earlier_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ..
 
     These are tests of the same claim about the same seed, which within a run is the same policy, whatever its bytes. A test
     that is part of a comparison also counts earlier comparisons in its candidates' runs: to drop a candidate that has failed
-    and to compare the others again is a second attempt.
+    and to compare the others again is a second attempt. A test of a site counts those of the same site, and calibrations other
+    than its own: to calibrate until the margin is lucky is to try several times.
     """
     own = find(entries, protocol)
     before = entries if own is None else entries[: own.number]
@@ -152,11 +153,23 @@ def all_tests(entries: list[Entry], protocol: Protocol) -> tuple[Attempt, ...]:
     found: dict[str, Attempt] = {}
     for entry in entries:
         other = entry.protocol
-        if other is not None and (other.claim, other.seed) == (protocol.claim, protocol.seed):
+        if other is not None and (_repeats(other, protocol) or _recalibrates(other, protocol)):
             known = not other.comparison or other.comparison in found
             digest = entry.digest if known else other.comparison
             found[digest] = Attempt(digest, entry.error)
     return tuple(found.values())
+
+
+def _repeats(other: Protocol, protocol: Protocol) -> bool:
+    """Whether two tests are about the same: the claim, the seed and, if there is one, the site."""
+    same = (other.claim, other.seed, other.site) == (protocol.claim, protocol.seed, protocol.site)
+    return same and (not protocol.drawn or other.calibrating == protocol.calibrating)
+
+
+def _recalibrates(other: Protocol, protocol: Protocol) -> bool:
+    """Whether a test is a calibration that a site could have been tested with, but was not."""
+    same = (other.claim, other.seed) == (protocol.claim, protocol.seed)
+    return same and bool(protocol.site) and not other.site and other != protocol.calibrating
 
 
 def compared(entries: list[Entry], protocol: Protocol) -> bool:
@@ -172,10 +185,13 @@ def register(run: Path, protocol: Protocol, again: bool) -> tuple[Entry, tuple[A
         earlier = earlier_tests(entries, protocol)
         if (own := find(entries, protocol)) is not None:
             return own, earlier
-        if earlier and not again and not protocol.candidates:  # a comparison is refused as a whole
+        repeated = [entry.digest for entry in entries if entry.protocol and _repeats(entry.protocol, protocol)]
+        if repeated and not again and not protocol.candidates:  # a comparison is refused as a whole
+            last = [one for one in earlier if not protocol.site or one.digest in repeated][-1]
+            where = "on this site" if protocol.site else "for this policy"
             raise InputError(
-                f"{protocol.claim} has been tested for this policy before, at level {earlier[-1].error:g}, "
-                f"{_result_of(run, entries, earlier[-1])}. With --again it is tested with new rollouts, and the levels of all "
+                f"{protocol.claim} has been tested {where} before, at level {last.error:g}, "
+                f"{_result_of(run, entries, last)}. With --again it is tested with new rollouts, and the levels of all "
                 f"tests add up, to a confidence of at most {1 - sum(one.error for one in earlier) - protocol.error:.4g}"
             )
         return _append(run, entries, "test", protocol.hash(), error=protocol.error, protocol=protocol), earlier

@@ -2,7 +2,17 @@
 
 from typing import Literal
 
-ClaimName = Literal["mean-return", "single-episode", "evaluator-overstatement", "evaluator-error", "new-policy"]
+SiteClaimName = Literal["site-return", "site-value"]
+"""Claims about a new site."""
+ClaimName = Literal[
+    "mean-return",
+    "single-episode",
+    "evaluator-overstatement",
+    "evaluator-error",
+    "new-policy",
+    "site-return",
+    "site-value",
+]
 
 DESCRIPTIONS: dict[ClaimName, str] = {
     "mean-return": "the mean return J is at least …",
@@ -10,5 +20,7 @@ DESCRIPTIONS: dict[ClaimName, str] = {
     "evaluator-overstatement": "L(s) = V̂(s) − λ overstates the value by at most ε on average",
     "evaluator-error": "the evaluator's root mean squared error is at most …",
     "new-policy": "J is at least …, from an assessment and without deployment (requires --from-policies)",
+    "site-return": "the mean return of some episodes on a new site is at least …, from the test there (requires --site)",
+    "site-value": "the expected return on a new site is at least …, from the test there (requires --site)",
 }
 """One line for each claim; `evarl.certificates.claims` has how they are tested."""

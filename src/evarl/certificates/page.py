@@ -53,6 +53,9 @@ def _effort(protocol: Protocol, rollouts: int) -> str:
     if CLAIMS[protocol.claim].other_policies:
         each = f"{protocol.rollouts:,} rollouts each"
         return f"{len(protocol.calibration)} other policies with {each}, and none of this one"
+    if CLAIMS[protocol.claim].about_sites:
+        here = ", and the test on this site alone" if protocol.site else ""
+        return f"{protocol.sites} calibration sites of {protocol.world} with {protocol.rollouts:,} rollouts each{here}"
     return f"{rollouts:,} rollouts in {protocol.world}"
 
 
@@ -103,6 +106,15 @@ def _assumptions(protocol: Protocol) -> list[str]:
         found.append(
             f"This policy and the {len(protocol.calibration)} others were trained independently and in the same way; they differ "
             "by their seeds alone, and this one was not selected by its results."
+        )
+    if CLAIMS[protocol.claim].about_sites:
+        site = (
+            "It was drawn, too." if protocol.drawn else "This site was drawn like them, and not picked for its context."
+        )
+        found.append(
+            f"The contexts of the {protocol.sites} calibration sites were drawn independently ({', '.join(protocol.contexts)}), "
+            "and on each the test was taken once, as it is configured. "
+            + (site if protocol.site else "So are new sites.")
         )
     if protocol.candidates:
         found.append(

@@ -31,6 +31,11 @@ def make_protocol(
         raise InputError(
             f"claim: {claim.name} is about an evaluator, and {policy.run.path} has none; train with --beta"
         )
+    if claim.about_evaluator and world.contexts and not claim.about_sites:
+        raise InputError(
+            f"claim: {claim.name} is about one world, and {policy.run.path} was trained in a family, where an assessment is that "
+            "of one site; must be mean-return, which is over sites drawn anew"
+        )
     for one in (policy, *calibration):
         # Policies and evaluators are loaded, so that invalid ones are refused before the test is registered.
         one.run.policy_state(one.seed)
@@ -38,7 +43,7 @@ def make_protocol(
             raise InputError(f"claim: {one.run.path}: {one.not_fitted}")
     rollouts = terms.number()
     batch = min(SEQUENTIAL_BATCH if terms.sequential else BATCH, rollouts)
-    turns = float(world.horizon) * -(-rollouts // batch) * max(1, len(calibration))
+    turns = float(world.horizon) * -(-rollouts // batch) * max(1, len(calibration), terms.sites)
     check_time("horizon × rollouts", f"{world.horizon} × {rollouts}", turns, "the test")
     settings: dict[str, Any] = {}
     if "range" in claim.settings:
@@ -61,7 +66,8 @@ def make_protocol(
         nonce=terms.nonce,
         two_valued=terms.two_valued,
         world_sha256=_world_file(world.name),
-        **settings | claim.plan(terms, rollouts, calibration),
+        contexts=tuple(map(str, world.contexts)),
+        **settings | claim.plan(policy, terms, calibration),
     )
     _check_threshold(protocol)
     return protocol
@@ -133,7 +139,7 @@ def calibration_runs(paths: Sequence[str | Path]) -> list[Run]:
 
 def _check_threshold(protocol: Protocol) -> None:
     """Refuse a threshold that no rollouts could show to be reached."""
-    if protocol.threshold is None:
+    if protocol.threshold is None or "range" not in CLAIMS[protocol.claim].settings:
         return
     low, high = protocol.range
     if not low < protocol.threshold < high:

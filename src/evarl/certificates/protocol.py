@@ -23,6 +23,10 @@ LEAST_LEVEL, LARGEST_LEVEL = 1e-9, 0.5
 ROLLOUTS, BUDGET = 1000, 10_000
 MOST_ROLLOUTS = 1_000_000
 """A certificate keeps every return, and a larger file would not be read."""
+EPISODES, MOST_SITES = 100, 100_000
+"""Episodes on each calibration site, unless given, and the greatest number of sites."""
+DRAWN = "drawn"
+"""Stands for a site that is drawn, in place of a site's context."""
 LONGEST_NONCE = 200
 
 
@@ -54,11 +58,12 @@ class Protocol:
     """SHA-256 by name within the run: policy, configuration and, if there are any, evaluator and assessment."""
     alpha: float
     rollouts: int
-    """n, or the budget of a sequential test; for evaluator-error of states, for new-policy of each calibration policy."""
+    """n, or the budget of a sequential test; for evaluator-error of states, for new-policy of each calibration policy, for claims
+    about sites on each calibration site."""
     sequential: bool = False
     threshold: float | None = None
     delta: float | None = None
-    """For single-episode: probability δ that the coverage is below 1 − α."""
+    """For single-episode and claims about sites: probability δ that the coverage is below 1 − α."""
     epsilon: float | None = None
     """For evaluator-overstatement and evaluator-error: the error that is allowed."""
     low: float | None = None
@@ -70,7 +75,7 @@ class Protocol:
     fresh: int = 32
     """Fresh start states for each rollout, whose predictions centre the control variate."""
     value_error: float | None = None
-    """For new-policy: the level of the lower bounds that are used for the true values of the calibration policies."""
+    """For new-policy and site-value: the level of the lower bounds that are used for true values in the calibration."""
     calibration: tuple[Calibration, ...] = ()
     candidates: tuple[str, ...] = ()
     """In a comparison: SHA-256 of the policies in the order in which they are tested."""
@@ -80,6 +85,23 @@ class Protocol:
     """SHA-256 of the file that the world is read from, if it is."""
     two_valued: bool = False
     """Whether every return is either `low` or `high` by the rules of the task."""
+    sites: int = 0
+    """For claims about sites: the number of calibration sites."""
+    contexts: tuple[str, ...] = ()
+    """In a family of worlds: how contexts are drawn, one text for each."""
+    site: tuple[str, ...] = ()
+    """The new site: NAME=VALUE for each context, or drawn:NUMBER; empty in a calibration."""
+
+    @property
+    def calibrating(self) -> "Protocol":
+        """The protocol of the calibration that a test of a site uses; its hash determines the calibration sites."""
+        return dataclasses.replace(self, site=(), threshold=None)
+
+    @property
+    def drawn(self) -> int:
+        """The number of a site that is drawn, from 1; 0 for any other."""
+        kind, _, number = self.site[0].partition(":") if self.site else ("", "", "")
+        return int(number) if kind == DRAWN and number.isdecimal() else 0
 
     @property
     def range(self) -> tuple[float, float]:
@@ -108,7 +130,7 @@ class Protocol:
     @property
     def error(self) -> float:
         """The probability that the conclusion is false."""
-        return self.alpha if self.delta is None else self.delta
+        return self.alpha if self.delta is None or self.site else self.delta
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""
@@ -131,7 +153,8 @@ class Terms:
     threshold: float | None = None
     alpha: float = 0.05
     delta: float | None = None
-    """For single-episode: probability δ that the coverage is below 1 − α; equal to alpha unless given."""
+    """For single-episode: probability δ that the coverage is below 1 − α, equal to alpha unless given; for claims about sites the
+    same, and unless given α is over calibration and site together."""
     epsilon: float | None = None
     """For evaluator-overstatement and evaluator-error: the error that is allowed."""
     range: tuple[float, float] | None = None
@@ -143,6 +166,10 @@ class Terms:
     budget: int | None = None
     nonce: str = ""
     """Text from whoever will rely on the certificate, chosen after the policy was fixed; random numbers depend on it."""
+    sites: int = 0
+    """For claims about sites: the number of calibration sites; 0 for a site whose calibration is in the ledger."""
+    site: tuple[str, ...] = ()
+    """The new site: NAME=VALUE for each context, or "drawn" or "drawn:NUMBER"; without it, sites are calibrated."""
 
     def given(self) -> dict[str, object]:
         """Settings that not every claim has, by name, if they are given."""
@@ -153,13 +180,16 @@ class Terms:
             "range": self.range,
             "two-valued": self.two_valued or None,
             "sequential": self.sequential or None,
+            "sites": self.sites or None,
+            "site": " ".join(self.site) or None,
         }
         return {name: value for name, value in settings.items() if value is not None}
 
     def number(self) -> int:
-        """The number of rollouts, or the budget of a sequential test."""
+        """The number of rollouts, of each site if there are sites, or the budget of a sequential test."""
+        usual = EPISODES if self.sites else ROLLOUTS
         name, asked, default = (
-            ("budget", self.budget, BUDGET) if self.sequential else ("rollouts", self.rollouts, ROLLOUTS)
+            ("budget", self.budget, BUDGET) if self.sequential else ("rollouts", self.rollouts, usual)
         )
         found = default if asked is None else asked
         if not 1 <= found <= MOST_ROLLOUTS:
@@ -173,6 +203,8 @@ class Terms:
                 raise InputError(
                     f"{name}: {level} is not allowed; must be a number from {LEAST_LEVEL:g} to {LARGEST_LEVEL}"
                 )
+        if not 0 <= self.sites <= MOST_SITES:
+            raise InputError(f"sites: {self.sites} is not allowed; must be 1 to {MOST_SITES:,}")
         if self.epsilon is not None and not 0 < self.epsilon < float("inf"):
             raise InputError(f"epsilon: {self.epsilon} is not allowed; must be a number above 0")
         if len(self.nonce) > LONGEST_NONCE or CONTROL.search(self.nonce):
@@ -201,5 +233,7 @@ def terms_of(protocol: Protocol) -> Terms:
         two_valued=protocol.two_valued,
         sequential=protocol.sequential,
         nonce=protocol.nonce,
+        sites=protocol.sites,
+        site=protocol.site,
         **effort,
     )

@@ -13,7 +13,7 @@ from evarl.certificates.certified_policy import open_policy
 from evarl.certificates.checks import Changes, check, file_changes, fresh_key, fresh_rollouts, obstacles, same_rollouts
 from evarl.certificates.claims import CLAIMS
 from evarl.certificates.conclusions import Conclusion, percent
-from evarl.certificates.evidence import PolicyTest, Say
+from evarl.certificates.evidence import Notify, PolicyTest
 from evarl.certificates.planning import calibration_of, calibration_runs
 from evarl.certificates.protocol import Protocol
 from evarl.certificates.signing import Signature
@@ -67,7 +67,7 @@ def verify_certificate(
     *,
     rerun: bool = True,
     key: np.ndarray | None = None,
-    say: Say = lambda line: None,
+    notify: Notify = lambda line: None,
 ) -> Verification:
     """Verify a certificate against its run.
 
@@ -77,7 +77,7 @@ def verify_certificate(
 
     The run is by default the one whose folder certificates it is in. Without `rerun` no rollouts are made, and the issuer's
     numbers are trusted. `key` is that of the fresh rollouts, in JAX's old style, and comes from the operating system unless
-    given; `say` is called with lines about progress.
+    given; `notify` is called with lines about progress.
     """
     path, reliance = Path(path), reliance or Reliance()
     certificate, signature = load(path)
@@ -98,10 +98,11 @@ def verify_certificate(
     reasons = obstacles(certificate)
     found.notes.extend(f"bits are not compared: {reason}" for reason in reasons)
     if not reasons:
-        changed |= same_rollouts(certificate, test, say)
+        changed |= same_rollouts(certificate, test, notify)
         found.made.append("same")
-    if (reasons or reliance.nonce is None or reliance.plan is None) and not changed:
-        replay = fresh_rollouts(certificate, test, fresh_key() if key is None else key, say)
+    chosen = reliance.nonce is None or reliance.plan is None or protocol.site  # a site is named after the nonce
+    if (reasons or chosen) and not changed:
+        replay = fresh_rollouts(certificate, test, fresh_key() if key is None else key, notify)
         changed |= replay.changed
         found.made.append("fresh")
         return dataclasses.replace(found, conclusion=replay.conclusion)

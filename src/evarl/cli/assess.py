@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from evarl.cli.parsing import PrintsResults, RunPath, options, parse
-from evarl.cli.tables import PlainTable, number, print_table, say
+from evarl.cli.tables import PlainTable, notify, number, print_table
 from evarl.errors import plain_text
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ class Assess(PrintsResults):
     """Rollouts of each scenario; by default as in the run's configuration."""
     random_seed: int = 0
     """Random seed."""
+    context: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """Hidden number of the site on which the policy is assessed, once for each that varies; by default drawn as in training."""
+    truth_episodes: int | None = None
+    """Episodes by which the true value on this site is measured where it is not exact; by default 256, or 32 in worlds on the
+    host; 0: none."""
 
 
 def run(arguments: list[str]) -> None:
@@ -52,12 +57,14 @@ def run(arguments: list[str]) -> None:
     if not command.json:
         _print(found)
     elif found.not_fitted is not None:
-        say(f"warning: {found.not_fitted}")
+        notify(f"warning: {found.not_fitted}")
     for outside in [] if found.not_fitted else found.outside_training:
-        say(
+        notify(
             f"warning: scenario {outside.scenario} returned {outside.returned:.3f}, outside of {outside.lowest:.3f} to "
             f"{outside.highest:.3f}, the range in training; the prediction is an extrapolation"
         )
+    for told in [] if found.not_fitted else found.outside_contexts:
+        notify(f"warning: {told}; the prediction is an extrapolation")
     if command.json:
         print(json.dumps(assessment_record(found)))
 
@@ -66,6 +73,9 @@ def _print(found: "AssessmentResult") -> None:
     from evarl.report.pictures import is_board, numbers
 
     print(plain_text(f"{found.policy}, assessed in {found.run} (seed {found.seed}, {found.world})"), end="\n\n")
+    if found.context is not None:
+        site = ", ".join(f"{name}={value:g}" for name, value in found.context.items())
+        print(f"site: {site} ({'drawn' if found.context_drawn else 'given'}; hidden from policy and evaluator)\n")
     boards = is_board(found.observations[0])
     if boards:
         _print_boards(found)
@@ -76,6 +86,14 @@ def _print(found: "AssessmentResult") -> None:
         ranges = [f"{low:.3f} to {high:.3f}" for low, high in zip(found.lowest[i], found.highest[i], strict=True)]
         table.add_row(str(i + 1), *start, number(mean, error=error), ", ".join(ranges))
     print_table(table)
+    _print_predictions(found)
+    if found.truth is not None:
+        value, error, episodes = found.truth
+        source = "exact, by dynamic programming" if error is None else f"{episodes} episodes"
+        print(f"true value on this site {number(value, error=error)} ({source})")
+
+
+def _print_predictions(found: "AssessmentResult") -> None:
     if found.not_fitted is not None:
         print(f"\npredicted deployment value: not fitted ({found.not_fitted})")
         return

@@ -57,12 +57,16 @@ class Certify(OpensRuns):
     seed: int | None = None
     """Seed of the policy and its evaluator; by default the first of the run."""
     delta: float | None = None
-    """For single-episode: probability δ that the coverage is below 1 − alpha; equal to alpha unless given."""
+    """For single-episode: probability δ that the coverage is below 1 − alpha; equal to alpha unless given. For a site: that of
+    its calibration."""
     epsilon: float | None = None
     """For evaluator-overstatement and evaluator-error: the error that is allowed."""
     two_valued: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """For mean-return: every return is one of the two ends of the range by the rules of the task (success or failure); gives a
     tighter bound."""
+    site: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …")] = ()
+    """For site-return and site-value: the context of a new site, one value for each context, or drawn, drawn:2, … for sites that
+    are drawn. Its return is bounded from the test there alone, by the newest calibration (see `evarl calibrate`)."""
     from_policies: tuple[str, ...] = ()
     """For new-policy: runs that were trained in the same way, whose final policies are the calibration policies."""
     plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -76,7 +80,7 @@ def run(arguments: list[str]) -> int:
 
     from evarl.certificates.issue import issue_certificate, planned  # imports JAX
 
-    more = {name: getattr(command, name) for name in ("claim", "delta", "epsilon", "two_valued")}
+    more = {name: getattr(command, name) for name in ("claim", "delta", "epsilon", "two_valued", "site")}
     asked = terms(command.test, **more)
     if command.plan:
         plan = planned(command.run, asked, command.seed, command.from_policies).protocol.plan
@@ -89,16 +93,17 @@ def run(arguments: list[str]) -> int:
         from_policies=command.from_policies,
         again=command.test.again,
         sign_with=command.test.sign,
-        say=_progress,
+        notify=progress,
     )
     if command.test.json:
         print(json.dumps(record(issued)))
     else:
-        _print(issued, command.test.threshold)
+        print_issued(issued, command.test.threshold)
     return 0 if issued.outcome in ("certified", "bounded") else 1
 
 
-def _print(issued: "Issued", threshold: float | None) -> None:
+def print_issued(issued: "Issued", threshold: float | None = None) -> None:
+    """Print what is stated, with which confidence, and where the certificate is."""
     from evarl.certificates.conclusions import percent
 
     conclusion = issued.certificate.conclusion
@@ -152,7 +157,7 @@ def ledger_head(issued: "Issued") -> str:
     return ledger.head(ledger.read(issued.path.parent.parent))
 
 
-def _progress(line: str) -> None:
+def progress(line: str) -> None:
     """Print progress over the last line of a terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{plain_text(line)}", end="" if "rollouts" in line else "\n", file=sys.stderr, flush=True)

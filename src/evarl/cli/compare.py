@@ -34,11 +34,11 @@ def run(arguments: list[str]) -> int:
 
     from evarl.certificates.compare import compare_policies, earlier_tests  # imports JAX
 
-    def say(line: str) -> None:
+    def notify(line: str) -> None:
         print(plain_text(line), file=sys.stderr)
 
     effort = command.test
-    found = compare_policies(command.runs, terms(effort), again=effort.again, sign_with=effort.sign, say=say)
+    found = compare_policies(command.runs, terms(effort), again=effort.again, sign_with=effort.sign, notify=notify)
     earlier = earlier_tests(found)
     error = min(1.0, effort.alpha + sum(one.error for one in earlier))
     if command.test.json:

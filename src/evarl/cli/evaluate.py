@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from evarl.cli.parsing import Flag, PrintsResults, RunPath, options, parse, parse_seeds, write_results
-from evarl.cli.tables import PlainTable, number, print_table, say
+from evarl.cli.tables import PlainTable, notify, number, print_table
 from evarl.errors import plain_text
 from evarl.ope.registry import LogSettings
 from evarl.storage.files import write_bytes
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evarl.evaluation.results import Evaluation, Row
     from evarl.evaluation.scores import MeanAndError
 
+SITES_HEAD = ("predictor", "MAE", "RMSE, noise-corrected", "bias", "rank over sites", "skill")
 HEAD = ("predictor", "MAE", "RMSE, noise-corrected", "bias", "rank over states", "rank over seeds", "skill")
 
 
@@ -34,6 +35,9 @@ class Evaluate(PrintsResults):
     """Rollouts from each state; by default 64, or 8 in worlds on the host."""
     states: int = 64
     """Number of start states drawn from μ_D, and of states visited by the policy."""
+    sites: int | None = None
+    """In a family of worlds: number of sites with fresh contexts, on each of which the policy is assessed and measured; by
+    default 64."""
     replicates: int | None = None
     """Rollouts of each scenario of the assessment; by default as in the run's configuration."""
     random_seed: int = 0
@@ -56,7 +60,7 @@ def run(arguments: list[str]) -> None:
     from evarl.report.records import evaluation_record
 
     settings = options(command, "log", "out") | {"seeds": seeds, "ope": command.log if command.ope else None}
-    found = evaluate(**settings, say=say)
+    found = evaluate(**settings, notify=notify)
     drawn, record = evaluation_picture(found), evaluation_record(found, points=True)
     file = write_results(command.out, Path(command.run) / "evaluation.json", record)
     picture = file.with_suffix(".png")
@@ -75,22 +79,24 @@ def _print(found: "Evaluation") -> None:
     over = "standard errors of Monte Carlo values" if one else f"mean ± standard error over {len(found.seeds)} seeds"
     about = f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}"
     print(plain_text(about))
-    print(f"start states: {found.start_states}; {found.rollouts} rollouts from each state")
+    print(_measured(found))
     for label, of in (("true return over μ_D", found), ("of the passive run", found.passive)):
         if of is not None:
             print(f"{label}: {_text(of.discounted)} discounted, {_text(of.undiscounted)} undiscounted")
     for kind in found.seeds[0].queries:
         print()
-        table = PlainTable(*HEAD, title=f"{kind} states")
+        table = PlainTable(*(HEAD if found.sites is None else SITES_HEAD), title=_title(kind, found))
         for row in (row for row in found.rows if row.queries == kind):
-            table.add_row(row.predictor, *_cells(row))
+            table.add_row(row.predictor, *_cells(row, found))
         if found.passive is not None:
-            table.add_row(f"{PASSIVE} †", *_cells(found.passive.row(EVALUATOR, kind)))
+            table.add_row(f"{PASSIVE} †", *_cells(found.passive.row(EVALUATOR, kind), found))
         print_table(table)
         if kind in found.best_without:
             print(f"skill: compared with the best predictor without Ξ, {found.best_without[kind]}")
     _print_policies(found)
     print()
+    if found.sites is not None:
+        _print_references(found)
     if found.shuffled_with is not None:
         print(f"Ξ shuffled: mean error with the assessments of {found.shuffled_with}")
     if found.passive is not None:
@@ -98,6 +104,20 @@ def _print(found: "Evaluation") -> None:
         print(f"† {plain_text(found.passive.run)}: other policies (β = 0), {compared}")
     for note in found.notes:
         print(f"note: {plain_text(note)}")
+
+
+def _print_references(found: "Evaluation") -> None:
+    """What predictors are that know more than an evaluator may."""
+    from evarl.evaluation.predictors import BEST, MEAN, TOLD
+
+    names = {row.predictor for row in found.rows}
+    for name, text in {
+        MEAN: "the best constant for these sites",
+        TOLD: "from the true values of the other sites; perfect knowledge of the context",
+        BEST: "the posterior mean given the same returns; on average over sites no evaluator has a smaller squared error",
+    }.items():
+        if name in names:
+            print(f"{name}: {text}")
 
 
 def _print_policies(found: "Evaluation") -> None:
@@ -116,11 +136,24 @@ def _print_policies(found: "Evaluation") -> None:
     print("regret@1: loss from choosing the policy with the highest prediction, as a share of the range of true values")
 
 
-def _cells(row: "Row") -> list[str]:
+def _cells(row: "Row", found: "Evaluation") -> list[str]:
     if row.not_fitted is not None:
-        return ["not fitted", *["—"] * (len(HEAD) - 2)]
+        return ["not fitted", *["—"] * (len(HEAD if found.sites is None else SITES_HEAD) - 2)]
     errors = map(_text, (row.mae, row.rmse, row.bias, row.rank_states))
-    return [*errors, number(row.rank_seeds, ".2f"), _text(row.skill)]
+    ranks = [number(row.rank_seeds, ".2f")] if found.sites is None else []
+    return [*errors, *ranks, _text(row.skill)]
+
+
+def _measured(found: "Evaluation") -> str:
+    """What true values are."""
+    if (sites := found.sites) is None:
+        return f"start states: {found.start_states}; {found.rollouts} rollouts from each state"
+    values = "exact values by dynamic programming" if sites.exact else f"{found.rollouts} episodes on each"
+    return f"{sites.count} sites, contexts {' '.join(sites.contexts)} (random seed {sites.random_seed}); {values}"
+
+
+def _title(kind: str, found: "Evaluation") -> str:
+    return f"{kind} states" if found.sites is None else f"values of {found.sites.count} sites"
 
 
 def _text(estimate: "MeanAndError") -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from evarl.cli.parsing import PrintsResults, RunPath, parse, parse_seeds, write_results
-from evarl.cli.tables import PlainTable, number, print_table, say
+from evarl.cli.tables import PlainTable, notify, number, print_table
 from evarl.errors import plain_text
 from evarl.ope.registry import LogSettings
 
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> None:
 
     from evarl.evaluation.logged import estimate_run, logged_record  # imports JAX
 
-    found = estimate_run(command.run, seeds, command.settings, say)
+    found = estimate_run(command.run, seeds, command.settings, notify)
     record = {"run": command.run, "rule": command.settings.rule, "seeds": [logged_record(one) for one in found]}
     file = write_results(command.out, Path(command.run) / "ope.json", record)
     if command.json:

@@ -39,6 +39,6 @@ def number(value: float | None, form: str = ".3f", error: float | None = None) -
     return "—" if value is None else f"{value:{form}}" + ("" if error is None else f" ± {error:{form}}")
 
 
-def say(line: str) -> None:
+def notify(line: str) -> None:
     """Print a line about progress."""
     print(plain_text(line), file=sys.stderr)

@@ -1,6 +1,7 @@
 """`assess`: the assessment of one policy, and the value that a run's evaluator predicts from it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,15 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from evarl.assessment.behaviour import Behaviour
 from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
 from evarl.evaluation.inputs import AssessedPolicy, agent_policy, import_policy, opened, read_policy, root_key
-from evarl.evaluation.predictions import BehaviourPredictor
+from evarl.evaluation.predictions import Assessed, BehaviourPredictor
 from evarl.evaluators.evaluator import features
+from evarl.ranges import whole
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
+from evarl.simulation.episodes import StartStates
 from evarl.simulation.simulator import simulator_for
-from evarl.sizes import check_states
+from evarl.sizes import check_rollouts, check_states
+from evarl.truth.sites import action_probabilities, exact_values, is_finite, measured_values, site_starts
+from evarl.worlds.contexts import draw_contexts, outside_training, parse_contexts, parse_site
+from evarl.worlds.world import Key
 
 TOLERANCE = 1e-5
 """Relative difference below which two returns count as equal: different programs round differently."""
@@ -30,6 +37,16 @@ class OutsideTraining(NamedTuple):
     returned: float
     lowest: float
     highest: float
+
+
+class SiteValue(NamedTuple):
+    """The true value of a policy on one site: its mean return over the start states there."""
+
+    value: float
+    standard_error: float | None
+    """None for a value by dynamic programming, which is exact."""
+    episodes: int
+    """0 for an exact value."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +77,14 @@ class AssessmentResult:
     """States given by the user."""
     predicted_at_states: Float[np.ndarray, " Q"]
     """V̂ at these states; empty if the evaluator was not fitted."""
+    context: dict[str, float] | None = None
+    """In a family of worlds: the hidden numbers of the site on which the policy was assessed."""
+    context_drawn: bool = False
+    """Whether they were drawn, and not given."""
+    outside_contexts: list[str] = field(default_factory=list)
+    """Sentences about given numbers that training never draws."""
+    truth: SiteValue | None = None
+    """In a family of worlds: the policy's value there, unless it was not asked for."""
 
     @property
     def mean_returns(self) -> Float[np.ndarray, " k"]:
@@ -101,38 +126,38 @@ def assess(
     samples: int = 64,
     replicates: int | None = None,
     random_seed: int = 0,
+    context: Sequence[str] | Mapping[str, float] | None = None,
+    truth_episodes: int | None = None,
 ) -> AssessmentResult:
     """Roll a policy through the run's assessment once and predict its value with the evaluator of `seed` (the first).
 
     The policy is the final one of that seed, one from a file (`policy`; of a checkpoint the `policy_seed`-th), or a
-    function given as "module:name" (`policy_import`).
+    function given as "module:name" (`policy_import`). In a family of worlds, the assessment is taken on one site, whose
+    `context` is given as {"bridge": 0.4} or drawn. The value there is exact where the world is finite, else measured by
+    `truth_episodes` episodes (256, or 32 on the host; 0 leaves it out).
 
-    >>> import dataclasses, evarl, tempfile
-    >>> evaluator = dataclasses.replace(evarl.preset("navigation").evaluator, warmup=1, initial_steps=5)
-    >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8, "evaluator": evaluator}
-    >>> run = evarl.train("navigation", out=tempfile.mkdtemp(), quiet=True, **small)
+    >>> import evarl, tempfile
+    >>> fitted = {"evaluator.warmup": 1, "evaluator.initial_steps": 5, "beta": 0.05, "updates": 2, "steps": 8}
+    >>> run = evarl.train(evarl.with_settings(evarl.preset("navigation"), fitted), out=tempfile.mkdtemp(), quiet=True)
     >>> evarl.assess(run).mean_returns.shape
     (4,)
     """
     run = opened(run)
-    if policy is not None and policy_import is not None:
-        raise InputError("policy and policy-import: only one of them can be given")
     check_states("samples", samples, run.world)
-    learnt = run.evaluator_state(seed)
-    seed = run.seeds[0] if seed is None else seed
+    seed, learnt = run.seeds[0] if seed is None else seed, run.evaluator_state(seed)
     given, queries = parse_states(run, states)
     assessed_policy, name = _policy(run, seed, policy, policy_import, policy_seed)
     start_key, assessment_key = jax.random.split(root_key(random_seed))
-    starts = simulator_for(run.world).start_states(start_key, samples)
     predictor = BehaviourPredictor(run, replicates, name if policy_import is None else f"policy-import: '{name}'")
-    assessed = predictor.assess(assessed_policy, assessment_key)
-    behaviours = (assessed.behaviour, learnt.lowest, learnt.highest)
-    numbers, lowest, highest = (np.asarray(features(one), np.float64) for one in behaviours)
+    context_key, truth_key = jax.random.split(jax.random.fold_in(start_key, 1))
+    site, on_site = _site(run, context, context_key, truth_episodes)
+    starts, assessed = _tested(run, predictor, assessed_policy, site, (start_key, assessment_key), samples)
+    if site is not None:
+        on_site["truth"] = _truth(run, assessed_policy, site, truth_key, truth_episodes, policy_import is None)
     reason = not_fitted(learnt, run.config, seed)
-
-    def predict(queries: Any) -> Float[np.ndarray, " Q"]:
-        return np.empty(0) if reason else predictor.predict(learnt.state, assessed.behaviour, queries)
-
+    predict = lambda queries: (  # noqa: E731
+        np.empty(0) if reason else predictor.predict(learnt.state, assessed.behaviour, queries)
+    )
     return AssessmentResult(
         run=str(run.path),
         world=run.config.world,
@@ -140,22 +165,98 @@ def assess(
         policy=name,
         observations=np.asarray(learnt.scenarios),
         returns=assessed.returns,
-        behaviour=numbers,
-        lowest=lowest,
-        highest=highest,
+        behaviour=_numbers(assessed.behaviour),
+        lowest=_numbers(learnt.lowest),
+        highest=_numbers(learnt.highest),
         not_fitted=reason,
         predicted=predict(starts.queries),
         drawn=starts.drawn,
         distinct=starts.distinct,
         states=given,
         predicted_at_states=predict(queries) if given else np.empty(0),
+        **on_site,
     )
+
+
+def _tested(
+    run: Run,
+    predictor: BehaviourPredictor,
+    policy: AssessedPolicy,
+    site: Float[np.ndarray, " P"] | None,
+    keys: tuple[Key, Key],
+    samples: int,
+) -> tuple[StartStates, Assessed]:
+    """Start states of deployment, and the assessment; both on one site of a family of worlds."""
+    start_key, assessment_key = keys
+    if site is None:
+        return simulator_for(run.world).start_states(start_key, samples), predictor.assess(policy, assessment_key)
+    starts = site_starts(run.world, start_key, site[None], samples)
+    return starts, predictor.assess_site(policy, assessment_key, site)
+
+
+def _numbers(behaviour: Behaviour) -> Float[np.ndarray, "k B"]:
+    return np.asarray(features(behaviour), np.float64)
+
+
+def _site(
+    run: Run, given: Sequence[str] | Mapping[str, float] | None, key: Key, episodes: int | None
+) -> tuple[Float[np.ndarray, " P"] | None, dict[str, Any]]:
+    """The context of the site that is given, else of one that is drawn, and what is told about it; none in a single world."""
+    world = run.world
+    if not world.contexts:
+        _refuse_site(run, given, episodes)
+        return None, {}
+    texts = [f"{name}={value!r}" for name, value in given.items()] if isinstance(given, Mapping) else given or ()
+    site = parse_site(texts, world.contexts, run.config.world)
+    drawn = site is None
+    if site is None:
+        site = np.asarray(draw_contexts(world.contexts, key, 1))[0]
+        told = []
+    else:
+        parse_contexts(texts, world.parameters, run.config.world)  # refuses what the world does not allow
+        told = outside_training(site, world.contexts)
+    named = {one.name: float(f"{value:.7g}") for one, value in zip(world.contexts, site.tolist(), strict=True)}
+    return site, {"context": named, "context_drawn": drawn, "outside_contexts": told}
+
+
+def _truth(
+    run: Run, policy: AssessedPolicy, site: Float[np.ndarray, " P"], key: Key, episodes: int | None, known: bool
+) -> SiteValue | None:
+    """The policy's value on a site; None if no episodes are asked for. `known`: its probabilities of actions are."""
+    world = run.world
+    if episodes is not None:
+        whole("truth-episodes", episodes, least=0)
+    if episodes == 0:
+        return None
+    if known and is_finite(world):
+        return SiteValue(
+            float(exact_values(world, action_probabilities(world, policy.distribution), site[None]).value[0]), None, 0
+        )
+    episodes = 4 * simulator_for(world).default_rollouts if episodes is None else episodes
+    check_rollouts("truth-episodes", episodes, least=2)
+    check_states("truth-episodes", episodes, world)
+    start_key, walk_key = jax.random.split(key)
+    starts = site_starts(world, start_key, site[None], episodes)
+    found = measured_values(world, policy.act, starts, walk_key, 1)
+    return SiteValue(float(found.value[0]), float(found.standard_error[0]), episodes)
+
+
+def _refuse_site(run: Run, context: Sequence[str] | Mapping[str, float] | None, episodes: int | None) -> None:
+    """Refuse what only a family of worlds has."""
+    if context:
+        parse_site(list(context), (), run.config.world)
+    if episodes is not None:
+        raise InputError(
+            f"truth-episodes: {run.config.world} was trained without contexts; `evarl evaluate` measures true values"
+        )
 
 
 def _policy(
     run: Run, seed: int, file: str | Path | None, imported: str | None, index: int
 ) -> tuple[AssessedPolicy, str]:
     """The policy that is assessed, and its name."""
+    if file is not None and imported is not None:
+        raise InputError("policy and policy-import: only one of them can be given")
     if imported is not None:
         return import_policy(imported, run.world), imported
     if file is not None:

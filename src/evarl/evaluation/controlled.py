@@ -31,7 +31,7 @@ def controlled_estimates(
 
 def frozen_values(run: Run, seed: int, random_seed: int = 0) -> dict[str, Value]:
     """V̂ of the critic and, if the run has one that was fitted, of the evaluator after one assessment of the policy."""
-    critic: dict[str, Value] = {CRITIC: Partial(opened(run).learner.agent.value, run.policy_state(seed))}
+    critic: dict[str, Value] = {CRITIC: Partial(opened(run).critic, run.policy_state(seed))}
     learnt = None if run.assessment is None else run.evaluator_state(seed)
     if learnt is None or not_fitted(learnt, run.config, seed) is not None:
         return critic

@@ -16,7 +16,9 @@ from evarl.evaluation.predictions import EvaluatorPredictions, Predictions
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import START, VISITED, Evaluation, Queries, SeedEvaluation, over_policies, table
 from evarl.evaluation.scores import average
+from evarl.evaluation.sites import NO_EVALUATOR, SiteEffort, evaluate_sites
 from evarl.ope.registry import LABELS, LogSettings
+from evarl.ranges import whole
 from evarl.runs.run import Run
 from evarl.simulation.episodes import StartStates
 from evarl.simulation.rollouts import Act
@@ -24,6 +26,9 @@ from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_rollouts, check_states
 from evarl.truth.monte_carlo import Truth, true_values
 from evarl.worlds.world import Key
+
+SITES = 64
+"""Sites on which the policies of a family of worlds are evaluated, by default."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,16 @@ def evaluate(
     replicates: int | None = None,
     random_seed: int = 0,
     ope: LogSettings | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    sites: int | None = None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> Evaluation:
     """Compare every predictor of a run with Monte Carlo values, at start states and at states that the policies visit.
 
     Each of `states` states has `rollouts` rollouts (64, or 8 in worlds on the host). All seeds have the same start states; if
     these are all equal, the rollouts are pooled. With `ope`, estimates from the log of the training are compared as well.
+
+    In a family of worlds, values are compared over `sites` sites (64) with fresh contexts instead of over states: every policy
+    takes its assessment on each, and is measured there by `rollouts` episodes, or exactly where the world is finite.
 
     >>> import dataclasses, evarl, tempfile
     >>> evaluator = dataclasses.replace(evarl.preset("navigation").evaluator, warmup=1, initial_steps=5)
@@ -64,26 +73,46 @@ def evaluate(
     run = opened(run)
     seeds = run.seeds if seeds is None else _check_seeds(run, seeds)
     beside = None if passive is None else _check_passive(run, passive)
+    _check_sites(run, sites, ope)
+    if ope is not None:
+        ope.validate()
+    if run.world.contexts:
+        effort = SiteEffort(SITES if sites is None else sites, rollouts, replicates, random_seed)
+        own = evaluate_sites(run, seeds, effort, notify)
+        if beside is None:
+            return own
+        return _beside(own, evaluate_sites(beside, _shared_seeds(beside, seeds), effort, notify))
     rollouts = simulator_for(run.world).default_rollouts if rollouts is None else rollouts
     check_states("states", states, run.world)
     check_rollouts("rollouts", rollouts, states, least=2)
-    if ope is not None:
-        ope.validate()
     start_key, root = jax.random.split(root_key(random_seed))
     starts = simulator_for(run.world).start_states(start_key, states)
-    evaluators = None if run.assessment is None else EvaluatorPredictions(run, seeds, replicates, root, say)
+    evaluators = None if run.assessment is None else EvaluatorPredictions(run, seeds, replicates, root, notify)
     plan = Measurement(run, starts, rollouts, evaluators, ope)
     found = []
     for seed in seeds:
-        say(f"{run.path}: seed {seed}")
+        notify(f"{run.path}: seed {seed}")
         found.append(_measure(plan, seed, jax.random.fold_in(root, seed)))
     evaluation = _summarise(plan, found)
     if beside is None:
         return evaluation
-    shared = [seed for seed in seeds if seed in beside.seeds]
-    against = evaluate(beside, shared or None, None, rollouts, states, replicates, random_seed, None, say)
-    notes = [] if against.not_fitted is None else [f"passive: {against.not_fitted}"]
-    return dataclasses.replace(evaluation, passive=against, notes=evaluation.notes + notes)
+    shared = _shared_seeds(beside, seeds)
+    return _beside(
+        evaluation, evaluate(beside, shared, None, rollouts, states, replicates, random_seed, None, notify=notify)
+    )
+
+
+def _beside(evaluation: Evaluation, passive: Evaluation | None) -> Evaluation:
+    """An evaluation with that of a passive run."""
+    if passive is None:
+        return evaluation
+    notes = [] if passive.not_fitted is None else [f"passive: {passive.not_fitted}"]
+    return dataclasses.replace(evaluation, passive=passive, notes=evaluation.notes + notes)
+
+
+def _shared_seeds(beside: Run, seeds: Sequence[int]) -> list[int]:
+    """The seeds of a run that are also seeds of another; all if there are none."""
+    return [seed for seed in seeds if seed in beside.seeds] or beside.seeds
 
 
 def _measure(plan: Measurement, seed: int, key: Key) -> SeedEvaluation:
@@ -195,7 +224,7 @@ def _notes(plan: Measurement, found: Evaluation) -> list[str]:
             f"all start states are equal; their {found.seeds[0].queries[START].truth.rollouts} rollouts are pooled"
         )
     if plan.run.assessment is None:
-        notes.append("this run has no evaluator: train with --beta, or with --evaluator-mode colearned")
+        notes.append(NO_EVALUATOR)
     for row in found.rows:
         if row.predictor == EVALUATOR and row.skill.mean is None and row.not_fitted is None:
             notes.append(
@@ -247,4 +276,16 @@ def _check_passive(run: Run, passive: Run | str | Path) -> Run:
         raise InputError(
             f"passive: {passive.path} has world, discount and horizon {other}; must be those of the run, {own}"
         )
+    here, beside = ([str(context) for context in one.world.contexts] for one in (run, passive))
+    if here != beside:
+        raise InputError(f"passive: {passive.path} has the contexts {beside}; must be those of the run, {here}")
     return passive
+
+
+def _check_sites(run: Run, sites: int | None, ope: LogSettings | None) -> None:
+    if sites is not None and not run.world.contexts:
+        raise InputError(f"sites: {run.path} was trained without contexts; only a family of worlds has sites")
+    if sites is not None:
+        whole("sites", sites, least=2)
+    if ope is not None and run.world.contexts:
+        raise InputError(f"ope: the log of {run.path} is of many sites and tells none apart; `evarl ope` estimates J")

@@ -17,7 +17,7 @@ from evarl.truth.monte_carlo import Truth
 
 
 def held_out_scores(past: Past, config: TrainConfig, held_out: Sequence[int], steps: int) -> dict[str, Score]:
-    """Scores by predictor: the value of each held-out policy, averaged over the states that it met, is predicted.
+    """Scores by predictor: the value of each held-out policy, averaged over the states that it visited, is predicted.
 
     `held_out` are rows of `past`, seeds whose policies are predicted; the evaluators are fitted to the others. `BLIND` is
     the same network fitted and tested with all behaviours at zero: the best that it can do without Ξ. `SHUFFLED` is the

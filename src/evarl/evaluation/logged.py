@@ -17,6 +17,10 @@ from evarl.ope.registry import LogSettings
 from evarl.runs.run import Run
 
 DEFAULT = LogSettings()
+FAMILY = (
+    "the log is of many sites. Importance sampling estimates the mean over sites; methods that fit Q take the observation for "
+    "the state, of which the hidden context is a part, and are biased"
+)
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,16 @@ def estimate_run(
     run: Run | str | Path,
     seeds: Sequence[int] | None = None,
     settings: LogSettings = DEFAULT,
-    say: Callable[[str], None] = lambda line: None,
+    notify: Callable[[str], None] = lambda line: None,
 ) -> list[LoggedSeed]:
     """Estimates of J for the final policy of each seed."""
     run = opened(run)
     settings.validate()
+    if run.world.contexts:
+        notify(f"warning: {run.path}: {FAMILY}")
     found = []
     for seed in run.seeds if seeds is None else seeds:
-        say(f"{run.path}: seed {seed}")
+        notify(f"{run.path}: seed {seed}")
         found.append(estimate_seed(run, seed, settings))
     return found
 

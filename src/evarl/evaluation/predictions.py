@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
@@ -23,6 +24,7 @@ from evarl.simulation.host import ActionError, check_actions
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_assessment
 from evarl.truth.controlled import Value
+from evarl.worlds.contexts import draw_contexts
 from evarl.worlds.world import Key
 
 Predictions = dict[str, Float[np.ndarray, "J Q"]]
@@ -30,10 +32,10 @@ Predictions = dict[str, Float[np.ndarray, "J Q"]]
 
 
 class Assessed(NamedTuple):
-    """One assessment of a policy."""
+    """One assessment of a policy, or one on each of C sites: then all arrays have a leading axis C."""
 
     behaviour: Behaviour
-    returns: Float[np.ndarray, "k R"]
+    returns: Float[np.ndarray, "*C k R"]
     """Return of each of R rollouts of each scenario, for display."""
 
 
@@ -44,33 +46,58 @@ class BehaviourPredictor:
         """By default, each scenario has the run's own number of replicates; errors call the assessed policy `policy`."""
         fixed = run.learner.evaluability
         assert fixed is not None
-        assessment, space = fixed.assessment, run.world.action_space
+        assessment = fixed.assessment
         replicates = run.config.assessment.replicates if replicates is None else replicates
         check_assessment(run.world, assessment.scenarios, assessment.horizon, replicates)
         self._run, self._evaluator, self._name = run, fixed.evaluator, policy
         self._predict = jax.jit(jax.vmap(fixed.evaluator.predict, (None, 0, None)))
+        self._predict_sites = jax.jit(jax.vmap(fixed.evaluator.predict, (None, 0, 0)))
 
         @simulator_for(assessment.world).compile
-        def take(policy: AssessedPolicy, key: Key) -> tuple[Behaviour, Array, Array, Array]:
-            rollout = assessment.take(policy.act, key, replicates, space)
+        def take(
+            policy: AssessedPolicy, key: Key, contexts: Float[Array, "C P"] | None
+        ) -> tuple[Behaviour, Array, Array, Array]:
+            rollout = assessment.take(policy.act, key, replicates, run.world, contexts)
             observed = observe(fixed.behaviour, rollout, policy.distribution, assessment.discount)
             return observed.behaviour, observed.returns, rollout.action, rollout.alive
 
         self._take = take
 
-    def assess(self, policy: AssessedPolicy, key: Key) -> Assessed:
-        """Roll a policy through the assessment once."""
+    def assess(
+        self, policy: AssessedPolicy, key: Key, contexts: Float[Array | np.ndarray, "C P"] | None = None
+    ) -> Assessed:
+        """Roll a policy through the assessment once, or once on each of C sites with these contexts.
+
+        In a family of worlds and without contexts, it is taken on one site, whose context is drawn.
+        """
+        if contexts is not None or not self._run.world.contexts:
+            return self._assessed(policy, key, contexts)
+        own, key = jax.random.split(key)
+        return self.assess_site(policy, key, draw_contexts(self._run.world.contexts, own, 1)[0])
+
+    def assess_site(self, policy: AssessedPolicy, key: Key, context: Float[Array | np.ndarray, " P"]) -> Assessed:
+        """Roll a policy through the assessment once on one site."""
+        return jax.tree.map(lambda leaf: leaf[0], self._assessed(policy, key, context[None]))
+
+    def _assessed(
+        self, policy: AssessedPolicy, key: Key, contexts: Float[Array | np.ndarray, "C P"] | None
+    ) -> Assessed:
         world = self._run.world
         try:
-            behaviour, returns, action, alive = jax.device_get(self._take(policy, key))
+            behaviour, returns, action, alive = jax.device_get(
+                self._take(policy, key, None if contexts is None else jnp.asarray(contexts, jnp.float32))
+            )
             check_actions(world.name, world.action_space, action[alive])
         except ActionError as error:
             raise ActionError(error.told, self._name) from error
+        if contexts is not None:  # the scenarios are those of all contexts, context by context
+            places = len(contexts)
+            behaviour, returns = jax.tree.map(lambda x: x.reshape(places, -1, *x.shape[1:]), (behaviour, returns))
         return Assessed(behaviour, np.asarray(returns, np.float64))
 
-    def assess_seed(self, seed: int, key: Key) -> Assessed:
-        """Roll the final policy of a seed through the assessment once."""
-        return self.assess(agent_policy(self._run, self._run.policy_state(seed)), key)
+    def assess_seed(self, seed: int, key: Key, contexts: Float[Array | np.ndarray, "C P"] | None = None) -> Assessed:
+        """Roll the final policy of a seed through the assessment, as `assess` does."""
+        return self.assess(agent_policy(self._run, self._run.policy_state(seed)), key, contexts)
 
     def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Any) -> Float[np.ndarray, " Q"]:
         """V̂ at the queries [Q, ...] for the policy with this behaviour."""
@@ -79,6 +106,10 @@ class BehaviourPredictor:
     def predict_each(self, state: EvaluatorState, behaviours: Behaviour, queries: Any) -> Float[np.ndarray, "J Q"]:
         """V̂ at the queries [Q, ...] for each of J policies, whose behaviours are stacked."""
         return np.asarray(self._predict(state, behaviours, queries), np.float64)
+
+    def predict_sites(self, state: EvaluatorState, behaviours: Behaviour, queries: Any) -> Float[np.ndarray, "C Q"]:
+        """V̂ at queries [C, Q, ...] of each of C sites, whose behaviours [C, k, ...] are stacked."""
+        return np.asarray(self._predict_sites(state, behaviours, queries), np.float64)
 
     def value(self, state: EvaluatorState, behaviour: Behaviour) -> Value:
         """V̂(· | Ξ) as a function of observations, for compiled programs."""
@@ -91,7 +122,7 @@ class EvaluatorPredictions:
     `Ξ zeroed` replaces the behaviour by the evaluator's running mean of it, `Ξ shuffled` by those of other policies.
     """
 
-    def __init__(self, run: Run, seeds: Sequence[int], replicates: int | None, key: Key, say: Callable[[str], None]):
+    def __init__(self, run: Run, seeds: Sequence[int], replicates: int | None, key: Key, notify: Callable[[str], None]):
         """Assess the final policies of all seeds, not only those evaluated: the others are used for `Ξ shuffled`."""
         self._predictor = BehaviourPredictor(run, replicates)
         self._learnt: dict[int, LearntEvaluator] = {}
@@ -105,7 +136,7 @@ class EvaluatorPredictions:
             except FileError as error:
                 if seed in seeds:
                     raise
-                say(f"seed {seed} is left out of Ξ shuffled: {error}")
+                notify(f"seed {seed} is left out of Ξ shuffled: {error}")
                 continue
             self._learnt[seed], self.not_fitted[seed] = learnt, not_fitted(learnt, run.config, seed)
         updates = run.config.updates

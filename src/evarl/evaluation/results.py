@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from evarl.evaluation.logged import LoggedSeed
 from evarl.evaluation.predictions import Predictions
-from evarl.evaluation.predictors import EVALUATOR, ORDER, WITHOUT, ZEROED
+from evarl.evaluation.predictors import EVALUATOR, ORDER, SITE_ORDER, SITE_WITHOUT, WITHOUT, ZEROED
 from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root, score, skill
 from evarl.ope.metrics import PolicyMetrics, policy_metrics
 from evarl.ope.registry import LABELS
@@ -17,6 +17,8 @@ from evarl.truth.monte_carlo import Truth
 
 START, VISITED = "start", "visited"
 """Kinds of states at which values are predicted: start states, and states that the policy visits."""
+SITE = "site"
+"""In a family of worlds: the mean over the start states of each site."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,25 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Sites:
+    """The sites on which the policies of a family of worlds are evaluated."""
+
+    contexts: list[str]
+    """How contexts are drawn, in training and here."""
+    names: list[str]
+    drawn: Float[np.ndarray, "C P"]
+    """The hidden context of each site."""
+    exact: bool
+    """Whether true values are exact, by dynamic programming, and not means of rollouts."""
+    random_seed: int
+
+    @property
+    def count(self) -> int:
+        """The number C."""
+        return len(self.drawn)
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Result of `evaluate`."""
 
@@ -104,6 +125,8 @@ class Evaluation:
     notes: list[str]
     passive: "Evaluation | None"
     """Evaluation of a run with β = 0: its own policies against their own true values."""
+    sites: Sites | None = None
+    """In a family of worlds: the sites, over which values are compared; then there is one kind of queries, `site`."""
 
     def row(self, predictor: str, queries: str) -> Row:
         """One row of the table."""
@@ -117,10 +140,10 @@ def table(seeds: Sequence[SeedEvaluation], not_fitted: str | None) -> tuple[list
     for kind in seeds[0].queries:
         rows += [Row(name, kind, not_fitted=not_fitted) for name in (EVALUATOR, ZEROED) if not_fitted]
         scores = [seed.queries[kind].scores for seed in seeds]
-        columns = {name: [one[name] for one in scores] for name in _shared(scores)}
+        columns = {name: [one[name] for one in scores] for name in _shared(scores, kind)}
         skilled = UNKNOWN
         if EVALUATOR in columns:
-            without = {name: columns[name] for name in WITHOUT if name in columns}
+            without = {name: columns[name] for name in _without(kind) if name in columns}
             skilled, reference = skill(columns[EVALUATOR], without)
             best |= {} if reference is None else {kind: reference}
         for name, column in columns.items():
@@ -133,13 +156,18 @@ def over_policies(seeds: Sequence[SeedEvaluation]) -> dict[str, PolicyMetrics]:
     """How well each predictor orders and measures the policies of at least two seeds, by their means over start states."""
     if len(seeds) < 2:
         return {}
-    names = _shared([seed.queries[START].predictions for seed in seeds])
+    names = _shared([seed.queries[START].predictions for seed in seeds], START)
     return {name: policy_metrics(*_start_means(seeds, name)) for name in names}
 
 
-def _shared(columns: Sequence[Collection[str]]) -> list[str]:
+def _shared(columns: Sequence[Collection[str]], kind: str) -> list[str]:
     """Predictors that every seed has, in the order of tables."""
-    return [name for name in (*ORDER, *LABELS.values()) if all(name in column for column in columns)]
+    every = (*(SITE_ORDER if kind == SITE else ORDER), *LABELS.values())
+    return [name for name in every if all(name in column for column in columns)]
+
+
+def _without(kind: str) -> tuple[str, ...]:
+    return SITE_WITHOUT if kind == SITE else WITHOUT
 
 
 def _start_means(seeds: Sequence[SeedEvaluation], predictor: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,7 @@
-"""The memory of the m most recent policies: states they visited, returns from there, and the behaviour of each policy."""
+"""The memory of the most recent policies: states they visited, returns from there, and the behaviour of each policy.
+
+In a family of worlds a slot holds one policy in one context.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ from evarl.worlds.world import Key
 
 
 class PolicyRecord(struct.PyTreeNode):
-    """What is remembered of one policy."""
+    """What is remembered of one policy, in one context; stacked over C contexts when it is stored."""
 
     observation: Array
     """[S, ...]"""
@@ -39,20 +42,25 @@ class Memory(struct.PyTreeNode):
         """The number m of slots."""
         return self.slots.target.shape[0]
 
-    def store(self, index: Int[Array, ""], record: PolicyRecord) -> "Memory":
-        """The memory with the index-th policy in place of the oldest one."""
-        slot = index % self.policies
-        write = lambda table, entry: jax.lax.dynamic_update_index_in_dim(table, entry, slot, 0)  # noqa: E731
-        return Memory(jax.tree.map(write, self.slots, record))
+    def store(self, index: Int[Array, ""], records: PolicyRecord) -> "Memory":
+        """The memory with C records of the index-th policy, one for each context, in place of the oldest ones."""
+        slot = index * records.target.shape[0] % self.policies
+        write = lambda table, entries: jax.lax.dynamic_update_slice_in_dim(table, entries, slot, 0)  # noqa: E731
+        return Memory(jax.tree.map(write, self.slots, records))
 
     def sample(self, key: Key, filled: Int[Array, ""], batch_size: int) -> PolicyRecord:
         """About `batch_size` rows, equally many from every policy: leaves [m, q, ...], [m, q] and [m, k, ...].
 
         Drawing them grouped by policy lets an evaluator read each behaviour once. While only some slots are filled, those are
-        used more than once.
+        used more than once. If there are more slots than rows, some are drawn at random, with four rows of each.
         """
         policies, transitions = self.slots.target.shape
-        slots = jnp.arange(policies) % filled
+        if policies <= batch_size:
+            slots = jnp.arange(policies) % filled
+        else:
+            key, own = jax.random.split(key)
+            policies = max(1, batch_size // 4)
+            slots = jax.random.randint(own, (policies,), 0, filled)
         rows = jax.random.randint(key, (policies, -(-batch_size // policies)), 0, transitions)
         observation, target = (table[slots[:, None], rows] for table in (self.slots.observation, self.slots.target))
         return PolicyRecord(observation, target, jax.tree.map(lambda table: table[slots], self.slots.behaviour))

@@ -27,14 +27,14 @@ class Transformer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "*batch n h"], context: Float[Array, "k h"] | None = None
+        self, x: Float[Array, "*batch n h"], attended: Float[Array, "k h"] | None = None
     ) -> Float[Array, "*batch n h"]:
-        """Let the tokens attend to `context`, or to one another when there is none."""
+        """Let the tokens attend to the tokens `attended`, or to one another when there are none."""
         normalise = partial(nn.LayerNorm, param_dtype=self.dtype, force_float32_reductions=False)
         dense = partial(nn.Dense, self.config.width, param_dtype=self.dtype)
         for _ in range(self.config.layers):
             attention = nn.MultiHeadDotProductAttention(self.config.heads, param_dtype=self.dtype)
-            x = x + attention(normalise()(x), context)
+            x = x + attention(normalise()(x), attended)
             hidden = nn.relu(dense()(normalise()(x)))
             x = x + dense()(hidden)
         return x

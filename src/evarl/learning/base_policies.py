@@ -17,6 +17,7 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import make_learner
 from evarl.simulation.simulator import simulator_for
+from evarl.worlds.crossing import TEST_STATES
 from evarl.worlds.registry import make_world
 from evarl.worlds.world import AnyWorld
 
@@ -26,21 +27,30 @@ BasePolicy = tuple[Agent, PolicyState]
 OPEN_FIELD = ((0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75))
 """Start states of navigation/open-field, spread over the square; the paper does not give its own."""
 
+START_STATES: dict[str, tuple[tuple[float, ...], ...]] = {
+    "navigation/open-field": OPEN_FIELD,
+    "crossing": tuple((float(state),) for state in TEST_STATES),
+}
+"""Worlds whose assessments begin at states of their own, unless others are given."""
+
 BASE_SEED = 1_000_003
 """Random seed of base policies, far from those of runs, so that no assessed policy is its own base policy."""
 
 
-def build_assessment(config: TrainConfig, say: Callable[[str], None], base: BasePolicy | None = None) -> Assessment:
+def build_assessment(config: TrainConfig, notify: Callable[[str], None], base: BasePolicy | None = None) -> Assessment:
     """The assessment that a configuration describes, unless it is to be read from a file.
 
     Start states are those of `assessment.start_states`; on the host, reset seeds; otherwise states that a base policy
     visits, which is `base` if given, and is trained here if not.
-    `say` is called with one line before a base policy is trained.
+    `notify` is called with one line before a base policy is trained.
     """
     wanted = config.assessment
     name = wanted.world or ("navigation/open-field" if config.world == "navigation" else config.world)
     own = name == config.world
     world = make_world(name, config.horizon if own else None)
+    known = [parameter.name for parameter in world.parameters]
+    shared = [text for text in config.context if text.partition("=")[0] in known]  # what else varies does not act there
+    world = make_world(name, world.horizon, context=shared) if shared else world
     states = _given_start_states(config, name)
     if base is not None and (states or not world.can_restart):
         raise InputError(
@@ -52,7 +62,7 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None], base: Base
     elif not world.can_restart:
         start_states = range(BASE_SEED, BASE_SEED + wanted.scenarios)
     elif own:
-        start_states = visited_start_states(config, world, base or train_base_policy(config, say))
+        start_states = visited_start_states(config, world, base or train_base_policy(config, notify))
     else:
         raise InputError(
             f"assessment.start-states: none are given for {name}; a base policy visits {config.world} only"
@@ -60,14 +70,14 @@ def build_assessment(config: TrainConfig, say: Callable[[str], None], base: Base
     return Assessment(world, start_states, wanted.horizon, wanted.discount)
 
 
-def train_base_policy(config: TrainConfig, say: Callable[[str], None]) -> BasePolicy:
+def train_base_policy(config: TrainConfig, notify: Callable[[str], None]) -> BasePolicy:
     """A policy trained for `assessment.base_updates` updates without an evaluator."""
     updates = config.assessment.base_updates
     plain = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="none", seeds=1)
     learner = make_learner(dataclasses.replace(plain, updates=max(1, updates)))
     engine = CompiledEngine(learner, 1)
     state = engine.init([BASE_SEED])
-    say(f"training a base policy for {updates} updates; the assessment starts from states that it visits")
+    notify(f"training a base policy for {updates} updates; the assessment starts from states that it visits")
     for first in range(0, updates, 50):
         state, _ = engine.advance(state, first, min(50, updates - first))
     return learner.agent, jax.tree.map(lambda leaf: leaf[0], state.agent.policy)
@@ -82,13 +92,14 @@ def visited_start_states(config: TrainConfig, world: AnyWorld, base: BasePolicy)
 
 
 def _given_start_states(config: TrainConfig, world: str) -> list[tuple[float, ...]]:
-    """Start states from the configuration, or those that belong to the open field; empty if there are none."""
+    """Start states from the configuration, or those that belong to the world; empty if there are none."""
     states = parse_start_states(config.assessment.start_states)
-    if states or world != "navigation/open-field":
+    own = START_STATES.get(world, ())
+    if states or not own:
         return states
-    if config.assessment.scenarios != len(OPEN_FIELD):
+    if config.assessment.scenarios != len(own):
         raise InputError(
-            f"assessment.scenarios: {config.assessment.scenarios} is not allowed; the open field has {len(OPEN_FIELD)} start "
-            "states of its own, give others with --assessment.start-states"
+            f"assessment.scenarios: {config.assessment.scenarios} is not allowed; {world} has {len(own)} start states of its "
+            "own, give others with --assessment.start-states"
         )
-    return list(OPEN_FIELD)
+    return list(own)

@@ -29,6 +29,15 @@ class TrainConfig:
     """Time limit of an episode in steps; the world's own when not given."""
     discount: float = 0.99
     """Discount γ of the deployment value."""
+    context: tuple[str, ...] = ()
+    """What is hidden and varies from site to site: NAME=LOW:HIGH or NAME=A,B,C, several if need be; `evarl worlds NAME` lists
+    what can vary in a world."""
+    contexts: int | None = None
+    """Groups of environments in an update, each in a context of its own; not given: as many as there are start states."""
+    context_updates: int | None = None
+    """Updates after which contexts are drawn anew and all episodes begun anew; not given: enough for a whole episode."""
+    critic_sees_context: bool = True
+    """Whether the critic is given the hidden context in training; the policy and the evaluator never are."""
     environments: int = 8
     """Environments that run side by side."""
     steps: int = 200
@@ -47,8 +56,12 @@ class TrainConfig:
     """Weight of a penalty on the variance of returns from a start state."""
     evaluator_mode: Literal["none", "colearned", "frozen"] | None = None
     """Whether an evaluator is learnt beside the policy, held fixed, or absent; not given: learnt when β is above 0."""
-    gradient: Literal["paired", "critic", "printed", "score"] = "critic"
-    """How the evaluation error is estimated in the policy gradient."""
+    gradient: Literal["exact", "paired", "critic", "printed", "score"] = "critic"
+    """How the evaluation error is estimated in the policy gradient; exact is for families of worlds, where the others hardly
+    change what a policy shows in its assessment."""
+    shape: Literal["both", "assessment"] = "both"
+    """What β may change: the policy in deployment and in its assessment (both), or in the assessment alone, so that return is
+    not traded for accuracy."""
     queries: Literal["visited", "start"] = "visited"
     """States at which the evaluation error counts."""
     rollouts_per_start: int = 1
@@ -64,11 +77,19 @@ class TrainConfig:
     """What predicts the policy's values from its assessment."""
 
     def resolved(self) -> "TrainConfig":
-        """The same with the evaluator's mode settled."""
-        if self.evaluator_mode is not None:
-            return self
-        wanted = self.beta > 0 or self.beta_variance > 0
-        return dataclasses.replace(self, evaluator_mode="colearned" if wanted else "none")
+        """The same with the evaluator's mode and the number of contexts settled."""
+        settled: dict[str, Any] = {}
+        if self.evaluator_mode is None:
+            wanted = self.beta > 0 or self.beta_variance > 0
+            settled["evaluator_mode"] = "colearned" if wanted else "none"
+        if self.contexts is None and self.context:
+            settled["contexts"] = max(1, self.environments // max(1, self.rollouts_per_start))
+        return dataclasses.replace(self, **settled) if settled else self
+
+    @property
+    def groups(self) -> int:
+        """The number C of groups of environments, each in a context of its own."""
+        return (self.contexts or 1) if self.context else 1
 
     def validate(self) -> None:
         """Refuse settings that cannot work, with one line that says what is wrong and what is allowed."""
@@ -82,12 +103,27 @@ class TrainConfig:
             last = self.seed + self.seeds - 1
             raise InputError(f"seed: seeds {self.seed} to {last} are not allowed; must be between 0 and {MAX_SEED}")
         self.agent.validate()
+        self._validate_contexts()
         self._validate_evaluation()
         batch, minibatches = self.environments * self.steps, self.agent.ppo.minibatches
         if self.agent.algorithm == "ppo" and batch % minibatches:
             raise InputError(
                 f"agent.ppo.minibatches: {minibatches} does not divide the batch of "
                 f"{self.environments} environments × {self.steps} steps = {batch}"
+            )
+
+    def _validate_contexts(self) -> None:
+        for name in ("contexts", "context_updates"):
+            if getattr(self, name) is not None:
+                whole(flag("", name), getattr(self, name))
+                if not self.context:
+                    raise InputError(f"{flag('', name)}: has no effect without --context NAME=LOW:HIGH")
+        if self.environments % self.groups:
+            raise InputError(f"contexts: {self.groups} does not divide the {self.environments} environments")
+        each = self.environments // self.groups
+        if self.groups > 1 and each % self.rollouts_per_start:
+            raise InputError(
+                f"rollouts-per-start: {self.rollouts_per_start} does not divide the {each} environments of a context"
             )
 
     def _validate_evaluation(self) -> None:
@@ -99,12 +135,11 @@ class TrainConfig:
         shared = self.rollouts_per_start
         if self.evaluator_mode == "none" and (self.beta > 0 or self.beta_variance > 0):
             raise InputError(f"evaluator-mode: none does not go with beta {self.beta}; must be colearned or frozen")
-        if self.beta > 0 and self.gradient in ("paired", "score") and self.queries != "start":
+        if self.beta > 0 and self.gradient in ("exact", "paired", "score") and self.queries != "start":
             raise InputError(f"queries: {self.queries} does not go with gradient {self.gradient}; must be start")
-        if ((self.beta > 0 and self.gradient == "paired") or self.beta_variance > 0) and min(
-            shared, self.environments
-        ) < 2:
-            need = "gradient paired" if self.beta_variance == 0 else "beta-variance"
+        pairs = self.beta > 0 and self.gradient in ("exact", "paired")
+        if (pairs or self.beta_variance > 0) and min(shared, self.environments) < 2:
+            need = f"gradient {self.gradient}" if pairs else "beta-variance"
             raise InputError(
                 f"rollouts-per-start: {shared} of {self.environments} environments cannot serve {need}; must be 2 or more"
             )

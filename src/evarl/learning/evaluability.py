@@ -17,7 +17,16 @@ from evarl.assessment.behaviour import Behaviour, BehaviourKind, observe
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.configuration import TrainConfig
-from evarl.learning.weigh import EVERY, Evidence, Objective, Thinning, masked_mean, mean_of_others, weigh
+from evarl.learning.weigh import (
+    EVERY,
+    Evidence,
+    Objective,
+    Thinning,
+    masked_mean,
+    mean_squared_error,
+    product_of_errors,
+    weigh,
+)
 from evarl.simulation.rollouts import AssessmentRollout
 from evarl.worlds.world import Key
 
@@ -40,7 +49,7 @@ class EvaluationState(struct.PyTreeNode):
     batch_mean: Float[Array, ""]
     """Mean return-to-go of the last batch: the simplest predictor without Ξ."""
     lowest: Behaviour
-    """Least and greatest behaviour met so far, leaf by leaf: beyond them the evaluator has learnt nothing."""
+    """Least and greatest behaviour seen so far, leaf by leaf: beyond them the evaluator has learnt nothing."""
     highest: Behaviour
 
 
@@ -60,7 +69,10 @@ class Evaluability:
         config = self.config
         return Objective(
             gradient=config.gradient,
+            shape=config.shape,
             queries=config.queries,
+            contexts=self.contexts,
+            entropy=config.assessment.entropy_coefficient,
             beta_variance=config.beta_variance,
             rollouts_per_start=config.rollouts_per_start,
             max_shift=config.max_shift,
@@ -68,9 +80,14 @@ class Evaluability:
         )
 
     @property
+    def contexts(self) -> int:
+        """The number C of contexts in which every policy is assessed."""
+        return self.config.groups
+
+    @property
     def kept(self) -> int:
-        """Visited states kept of each policy."""
-        batch = self.config.environments * self.config.steps
+        """Visited states kept of each policy in each context."""
+        batch = self.config.environments // self.contexts * self.config.steps
         return min(batch, self.config.evaluator.transitions or batch)
 
     @property
@@ -78,7 +95,10 @@ class Evaluability:
         """Strides over steps and environments that leave about ENOUGH states, spread over both."""
         stride = max(1, self.config.steps // 32)
         states = -(-self.config.steps // stride) * self.config.environments
-        return Thinning(stride, max(1, min(self.config.environments, states // ENOUGH)))
+        skip, each = max(1, min(self.config.environments, states // ENOUGH)), self.config.environments // self.contexts
+        if self.contexts > 1:  # equally many environments of each context
+            skip = max(step for step in range(1, min(skip, each) + 1) if each % step == 0)
+        return Thinning(stride, skip)
 
 
 def begin(fixed: Evaluability, key: Key) -> EvaluationState:
@@ -87,7 +107,8 @@ def begin(fixed: Evaluability, key: Key) -> EvaluationState:
     full = lambda value: jax.tree.map(lambda x: jnp.full(x.shape, value), shapes)  # noqa: E731
     memory = None
     if frozen is None:
-        memory = Memory.create(settings.policies, fixed.kept, fixed.evaluator.observation_space, shapes)
+        slots = settings.policies * fixed.contexts
+        memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes)
     horizon = fixed.assessment.horizon
     return EvaluationState(
         evaluator=fixed.evaluator.init(key) if frozen is None else frozen.state,
@@ -112,8 +133,9 @@ def gather_evidence(
 
     Returns are continued by the critic where the batch cut an episode. Baselines are those before this update.
     """
-    value = agent.value(policy, trajectory.observation)
-    last = agent.value(policy, trajectory.last_observation)
+    seen = (trajectory.context,) if fixed.config.critic_sees_context and trajectory.context is not None else ()
+    value = agent.value(policy, trajectory.observation, *seen)
+    last = agent.value(policy, trajectory.last_observation, *seen)
     ends = trajectory.terminated, trajectory.truncated
     returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
     act = lambda observation: agent.distribution(policy, observation)  # noqa: E731
@@ -125,25 +147,25 @@ def remember(
     fixed: Evaluability, state: EvaluationState, evidence: Evidence, index: Int[Array, ""], key: Key
 ) -> EvaluationState:
     """Store the current policy in the memory, and update running statistics."""
-    rate, behaviour = running_rate(index), evidence.observed.behaviour
-    means = jax.tree.map(lambda x: x.mean(axis=2), evidence.observed.to_go)
+    rate, contexts = running_rate(index), fixed.contexts
+    means = jax.tree.map(lambda x: mean_over_contexts(x.mean(axis=2), contexts), evidence.observed.to_go)
     state = state.replace(
         baseline=jax.tree.map(lambda old, new: old + rate * (new - old), state.baseline, means),
         batch_mean=evidence.returns.mean(),
     )
     if state.memory is None:
         return state
-    observation, target = evidence.trajectory.observation, evidence.returns.reshape(-1)
-    observation = observation.reshape(target.size, *observation.shape[2:])
-    if fixed.kept < target.size:
-        rows = jax.random.choice(key, target.size, (fixed.kept,), replace=False)
-        observation, target = observation[rows], target[rows]
-    record = PolicyRecord(observation, target, behaviour)
+    observation, target = (by_context(x, contexts) for x in (evidence.trajectory.observation, evidence.returns))
+    if fixed.kept < target.shape[1]:  # the same steps of the same environments in every context
+        rows = jax.random.choice(key, target.shape[1], (fixed.kept,), replace=False)
+        observation, target = observation[:, rows], target[:, rows]
+    behaviour = behaviours(evidence.observed.behaviour, contexts)
+    records = PolicyRecord(observation, target, behaviour)
     return state.replace(
-        memory=state.memory.store(index, record),
-        evaluator=fixed.evaluator.rescale(state.evaluator, record, rate),
-        lowest=jax.tree.map(jnp.minimum, state.lowest, behaviour),
-        highest=jax.tree.map(jnp.maximum, state.highest, behaviour),
+        memory=state.memory.store(index, records),
+        evaluator=fixed.evaluator.rescale(state.evaluator, records, rate),
+        lowest=jax.tree.map(lambda old, new: jnp.minimum(old, new.min(axis=0)), state.lowest, behaviour),
+        highest=jax.tree.map(lambda old, new: jnp.maximum(old, new.max(axis=0)), state.highest, behaviour),
     )
 
 
@@ -154,7 +176,8 @@ def fit(
     if state.memory is None:
         return state, {}
     steps = fit_steps(fixed.config, index)
-    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, index + 1, steps, key)
+    stored = (index + 1) * fixed.contexts
+    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, stored, steps, key)
     return state.replace(evaluator=evaluator), {"evaluator_loss": loss}
 
 
@@ -162,10 +185,10 @@ def weigh_policy(
     fixed: Evaluability, state: EvaluationState, evidence: Evidence, index: Int[Array, ""]
 ) -> tuple[EvaluationState, GradientWeights | None, Metrics]:
     """The weights of the policy gradient, None in passive training; also errors just before the policy update."""
-    config, returns = fixed.config, evidence.returns
+    config = fixed.config
     predicted = predict(fixed, state.evaluator, evidence.trajectory, evidence.observed.behaviour)
     metrics = _errors(config, evidence, predicted)
-    squared = masked_mean((returns - predicted) ** 2, evidence.trajectory.start_label >= 0)
+    squared = mean_squared_error(fixed.objective, evidence, predicted)
     loss_baseline = state.loss_baseline + running_rate(index) * (squared - state.loss_baseline)
     state, weights = state.replace(loss_baseline=loss_baseline), None
     if config.beta > 0 or config.beta_variance > 0:
@@ -188,10 +211,14 @@ def predict(
     behaviour: Behaviour,
     thinning: Thinning = EVERY,
 ) -> Float[Array, "T N"]:
-    """V̂ at the states of a (thinned) batch, for a policy that behaves like this."""
-    queries = thinning.of(trajectory.observation)
-    values = fixed.evaluator.predict(evaluator, behaviour, queries.reshape(-1, *queries.shape[2:]))
-    return values.reshape(queries.shape[:2])
+    """V̂ at the states of a (thinned) batch, for a policy that behaves like this: [C·k, ...], context by context."""
+    observation, contexts = thinning.of(trajectory.observation), fixed.contexts
+    queries = by_context(observation, contexts)
+    if contexts == 1:  # products of batches of one matrix compile to slower code than plain ones
+        return fixed.evaluator.predict(evaluator, behaviour, queries[0]).reshape(observation.shape[:2])
+    values = jax.vmap(fixed.evaluator.predict, (None, 0, 0))(evaluator, behaviours(behaviour, contexts), queries)
+    steps, environments = observation.shape[:2]
+    return jnp.moveaxis(values.reshape(contexts, steps, -1), 0, 1).reshape(steps, environments)
 
 
 def fresh_errors(fixed: Evaluability, state: EvaluationState, evidence: Evidence) -> Metrics:
@@ -204,7 +231,10 @@ def fresh_errors(fixed: Evaluability, state: EvaluationState, evidence: Evidence
     predicted, blind = at(behaviour), at(state.evaluator.mean_behaviour(behaviour))
     returns, value = thinning.of(evidence.returns), thinning.of(evidence.value)
     squared = jnp.mean((returns - predicted) ** 2)
-    without = jnp.stack([jnp.mean((returns - other) ** 2) for other in (value, blind, state.batch_mean)]).min()
+    others: tuple[Array, ...] = (value, blind, state.batch_mean)
+    if evidence.trajectory.context is not None and fixed.config.critic_sees_context:
+        others = others[1:]  # that critic knows more than any evaluator
+    without = jnp.stack([jnp.mean((returns - other) ** 2) for other in others]).min()
     return {
         "evaluation_error_fresh": jnp.mean(jnp.abs(returns - predicted)),
         "evaluation_bias_fresh": jnp.mean(predicted - returns),
@@ -213,15 +243,10 @@ def fresh_errors(fixed: Evaluability, state: EvaluationState, evidence: Evidence
 
 
 def _errors(config: TrainConfig, evidence: Evidence, predicted: Float[Array, "T N"]) -> Metrics:
-    """Errors at visited and at start states.
-
-    The corrected one multiplies the errors of independent rollouts from one start state, whose noise averages out:
-    (G − V̂)(G' − V̂) is unbiased for (V − V̂)².
-    """
-    label, error = evidence.trajectory.start_label, evidence.returns - predicted
-    others, paired = mean_of_others(evidence.returns, label, config.rollouts_per_start)
-    corrected = masked_mean(error * (others - predicted), paired)
-    start = label >= 0
+    """Errors at visited and at start states; the corrected one has no noise of single returns in it."""
+    error, start = evidence.returns - predicted, evidence.trajectory.start_label >= 0
+    product, paired = product_of_errors(evidence, predicted, config.rollouts_per_start)
+    corrected = masked_mean(product, paired)
     return {
         "evaluation_error": jnp.mean(jnp.abs(error)),
         "start_error": jnp.where(start.any(), masked_mean(jnp.abs(error), start), jnp.nan),
@@ -240,6 +265,23 @@ def learnt(fixed: Evaluability, state: EvaluationState) -> LearntEvaluator:
         highest=state.highest,
         batch_mean=state.batch_mean,
     )
+
+
+def by_context(x: Array, contexts: int) -> Array:
+    """The steps of a batch [T, N, ...] by context, [C, T·N/C, ...]."""
+    steps, environments = x.shape[:2]
+    grouped = x.reshape(steps, contexts, environments // contexts, *x.shape[2:])
+    return jnp.moveaxis(grouped, 1, 0).reshape(contexts, steps * environments // contexts, *x.shape[2:])
+
+
+def behaviours(behaviour: Behaviour, contexts: int) -> Behaviour:
+    """What was shown in C contexts, [C·k, ...], as the behaviour in each of them, [C, k, ...]."""
+    return jax.tree.map(lambda x: x.reshape(contexts, -1, *x.shape[1:]), behaviour)
+
+
+def mean_over_contexts(x: Float[Array, "h Ck *shape"], contexts: int) -> Float[Array, "h k *shape"]:
+    """The mean over contexts of numbers that belong to steps and scenarios."""
+    return x if contexts == 1 else x.reshape(x.shape[0], contexts, -1, *x.shape[2:]).mean(axis=1)
 
 
 def running_rate(index: Int[Array, ""]) -> Float[Array, ""]:

@@ -50,6 +50,7 @@ class Keys(NamedTuple):
     assess: Key
     fit: Key
     remember: Key
+    contexts: Key
 
 
 class Experience(NamedTuple):
@@ -77,7 +78,7 @@ class Learner:
         return LearnerState(
             key=key,
             agent=self.agent.init(agent_key, environments),
-            clock=EpisodeClock.create(environments),
+            clock=EpisodeClock.create(environments, bool(self.world.contexts)),
             worlds=self.simulator.begin(self.batch, world_key) if self.simulator.traceable else None,
             evaluation=None if self.evaluability is None else evaluability.begin(self.evaluability, evaluation_key),
         )
@@ -93,8 +94,11 @@ class Learner:
             worlds, gathered = self.gather(state, state.worlds, index)
             state = state.replace(worlds=worlds)
         trajectory, rollout, keys = gathered
-        done = trajectory.terminated | trajectory.truncated
-        clock, metrics = episode_statistics(state.clock, trajectory.reward, done, self.config.discount)
+        done, clock = trajectory.terminated | trajectory.truncated, state.clock
+        if self.world.contexts:  # with new contexts all episodes begin anew
+            renewed = index % self.batch.context_updates == 0
+            clock = jax.tree.map(lambda x: jnp.where(renewed, jnp.zeros_like(x), x), clock)
+        clock, metrics = episode_statistics(clock, trajectory.reward, done, self.config.discount)
         evaluation, weights = state.evaluation, None
         if self.evaluability is not None and evaluation is not None and rollout is not None:
             fixed = self.evaluability
@@ -114,11 +118,16 @@ class Learner:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
         keys = Keys(*jax.random.split(state.key, len(Keys._fields)))
         policy, batch, (noise, act) = state.agent.policy, self.batch, self._exploration
+        if self.world.contexts:
+            worlds = self.simulator.renew(batch, worlds, keys.contexts, index)
         worlds, trajectory = self.simulator.collect(batch, Partial(act, policy), worlds, keys.collect, index, noise)
         rollout = None
         if self.assessment is not None:
             act, replicates = Partial(self.agent.act, policy), self.config.assessment.replicates
-            rollout = self.assessment.take(act, keys.assess, replicates, self.world.action_space)
+            contexts = trajectory.context
+            if contexts is not None:
+                contexts = contexts[:: batch.environments // batch.contexts]
+            rollout = self.assessment.take(act, keys.assess, replicates, self.world, contexts)
         return worlds, Experience(trajectory, rollout, keys)
 
     @property
@@ -136,7 +145,10 @@ class Learner:
     @property
     def batch(self) -> Batch:
         """The size of a batch of deployment experience."""
-        return Batch(self.config.environments, self.config.steps, self.config.rollouts_per_start)
+        config = self.config
+        episode = -(-self.world.horizon // config.steps)  # updates
+        periods = config.groups, config.context_updates or episode
+        return Batch(config.environments, config.steps, config.rollouts_per_start, *periods)
 
     @property
     def assessment(self) -> Assessment | None:
@@ -161,8 +173,10 @@ def make_learner(
 ) -> Learner:
     """The learner for a configuration; evaluation-aware if there is an assessment, with a fixed evaluator if one is given."""
     config.validate()
-    world = make_world(config.world, config.horizon, config.discount)
-    agent = make_agent(config.agent, world.observation_space, world.action_space, config.discount, config.updates)
+    world = make_world(config.world, config.horizon, config.discount, config.context)
+    seen = world.contexts if config.critic_sees_context else ()
+    spaces = world.observation_space, world.action_space
+    agent = make_agent(config.agent, *spaces, config.discount, config.updates, seen)
     if assessment is None:
         return Learner(config, simulator_for(world), agent, None)
     assessment.check_compatible(world)

@@ -85,7 +85,48 @@ def brax() -> TrainConfig:
     )
 
 
-PRESETS: dict[str, Callable[[], TrainConfig]] = {"navigation": navigation, "minatar": minatar, "brax": brax}
+def crossing() -> TrainConfig:
+    """A river whose bridge holds with a hidden probability: the example of a family of worlds (not in the paper)."""
+    return TrainConfig(
+        world="crossing",
+        context=("bridge=0.15,0.9",),
+        contexts=16,
+        context_updates=1,
+        environments=48,
+        steps=40,
+        updates=2500,
+        agent=AgentConfig(
+            hidden_sizes=(64, 64),
+            activation="tanh",
+            actor_learning_rate=2e-3,
+            critic_learning_rate=2e-3,
+            entropy_coefficient=0.01,
+        ),
+        gradient="exact",
+        shape="assessment",
+        queries="start",
+        rollouts_per_start=3,
+        ramp=200,
+        max_shift=20.0,
+        assessment=AssessmentConfig(scenarios=4, horizon=6, entropy_coefficient=0.03),
+        evaluator=EvaluatorConfig(
+            network=NetworkConfig(width=32, heads=2, layers=2),
+            learning_rate=3e-3,
+            batch_size=256,
+            steps=10,
+            policies=60,
+            warmup=200,
+            transitions=24,
+        ),
+    )
+
+
+PRESETS: dict[str, Callable[[], TrainConfig]] = {
+    "crossing": crossing,
+    "navigation": navigation,
+    "minatar": minatar,
+    "brax": brax,
+}
 
 
 def preset(name: str) -> TrainConfig:

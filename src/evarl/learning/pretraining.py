@@ -25,13 +25,14 @@ CHUNK = 200
 class Past:
     """Records of M policies of a run for each of its seeds.
 
-    Leaves are [seeds, M, S, ...] observations, [seeds, M, S] returns-to-go and [seeds, M, ...] behaviours.
+    Leaves are [seeds, M, S, ...] observations, [seeds, M, S] returns-to-go and [seeds, M, ...] behaviours. In a family of worlds
+    every policy has a record for each of its C contexts, and M is C times as large.
     """
 
     assessment: Assessment
     policies: PolicyRecord
     updates: list[int]
-    """The updates after which the M policies were recorded."""
+    """The updates after which the policies were recorded."""
 
 
 def remember(
@@ -61,9 +62,9 @@ def remember(
             state, _ = engine.advance(state, done, count)
             done += count
             advance(count)
-        records.append(_newest_record(state))
+        records.append(_newest_records(state))
         updates.append(int(last))
-    return Past(assessment, jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *records), updates)
+    return Past(assessment, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *records), updates)
 
 
 def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int) -> tuple[Evaluator, EvaluatorState]:
@@ -98,11 +99,11 @@ def learnt_from(past: Past, evaluator: Evaluator, state: EvaluatorState) -> Lear
     )
 
 
-def _newest_record(state: LearnerState) -> PolicyRecord:
-    """The only record in each seed's memory, [seeds, ...]."""
+def _newest_records(state: LearnerState) -> PolicyRecord:
+    """The records in each seed's memory, [seeds, C, ...]: of one policy, in each of its C contexts."""
     assert state.evaluation is not None
     assert state.evaluation.memory is not None
-    return jax.device_get(jax.tree.map(lambda leaf: leaf[:, 0], state.evaluation.memory.slots))
+    return jax.device_get(state.evaluation.memory.slots)
 
 
 def _merged(leaf: Any) -> Any:

@@ -9,10 +9,23 @@ pull-back of d through V̂. What was rolled out (the returns of the assessment) 
 weighs the steps of the assessment rollouts. What is a function of the policy itself is differentiated pathwise. How d is
 estimated is the option `gradient`:
 
+    exact     as paired for w, and d² times the score of the assessment instead of u: see below
     paired    mean return of other rollouts from the same start state − V̂: unbiased for d
     critic    critic's value − V̂: lowest variance, biased by the critic's error
     printed   this rollout's own return − V̂: the paper's formula, which also penalises the variance of returns
     score     (G − V̂)² times the score of all rollouts: unbiased for the gradient of L + Var(G)
+
+The pull-back is a linearisation where Ξ is random, and vanishes where V̂ has not learnt to use Ξ. V̂ depends on the policy only
+through Ξ, so that without linearisation, over contexts c of a family of worlds,
+
+    ∇(J − βL) = E_c[(1 − 2β d_c) ∇V_c] − β E_c,Ξ[d_c(Ξ)² ∇log p(Ξ | c)]
+
+This is `exact`: every step of the assessment in context c has the advantage −β (d̂_c² − baseline), where d̂² is the product of two
+independent errors, (G − V̂)(G' − V̂). Whatever does not depend on this context's assessment may be subtracted. First, the same
+product with the prediction V̂° from the usual behaviour, a running mean of earlier updates: what remains,
+(V̂° − V̂)(G + G' − V̂ − V̂°), is how much the prediction lost or gained by this assessment, and is 0, without any noise, where the
+evaluator does not use it. Second, the mean of that over the other contexts. With the shape `assessment` the deployment weights
+stay at 1.
 """
 
 from collections.abc import Callable
@@ -33,12 +46,16 @@ from evarl.simulation.rollouts import AssessmentRollout
 class Objective:
     """The settings of the objective."""
 
-    gradient: Literal["paired", "critic", "printed", "score"]
+    gradient: Literal["exact", "paired", "critic", "printed", "score"]
     queries: Literal["visited", "start"]
     beta_variance: float
     rollouts_per_start: int
     max_shift: float
     discount: float
+    shape: Literal["both", "assessment"] = "both"
+    contexts: int = 1
+    entropy: float = 0.0
+    """Weight of the entropy bonus in the assessment."""
 
 
 class Evidence(NamedTuple):
@@ -101,27 +118,38 @@ def weigh(
     shift = jnp.where(valid, jnp.clip(error, -limit, limit), 0.0)
     average, share = _averages(objective, start, done, shift)
 
-    bonus, pathwise = jnp.zeros_like(shift), None
-    if objective.gradient == "score":
-        weight, u = jnp.ones_like(shift), jax.tree.map(lambda x: jnp.zeros_like(x[0]), evidence.observed.to_go)
-        squared = error**2
-        bonus -= beta * hold(centred(squared, start), start, done)
-        surprise = masked_mean(squared, start) - evidence.loss_baseline
-        advantage = -share * beta * surprise * jnp.ones_like(rollout.reward)
+    bonus, weight, slope = jnp.zeros_like(shift), 1.0 - 2.0 * beta * average, None
+    thinning = thinning if objective.queries == "visited" else EVERY
+    some = lambda behaviour: predict(behaviour, thinning)  # noqa: E731
+    u = jax.tree.map(lambda x: jnp.zeros_like(x[0]), evidence.observed.to_go)
+    if objective.gradient in ("exact", "score"):
+        squared, counted = squared_errors(objective, evidence, predicted)
+        if objective.gradient == "exact" and objective.contexts > 1:
+            blind = predict(usual_behaviour(evidence, objective.contexts), EVERY)
+            squared -= squared_errors(objective, evidence, blind)[0]
+        advantage = -share * beta * _surprise(objective, evidence, squared, counted)
+        if objective.gradient == "score":
+            weight = jnp.ones_like(shift)
+            bonus -= beta * hold(centred(squared, start), start, done)
+        elif evidence.observed.behaviour.pathwise is not None:
+            slope = pathwise_weights(beta, shift, valid, evidence.observed.behaviour, some)
     else:
-        weight = 1.0 - 2.0 * beta * average
-        thinning = thinning if objective.queries == "visited" else EVERY
-        some = lambda behaviour: predict(behaviour, thinning)  # noqa: E731
         u, slope = behaviour_weights(beta, thinning.of(shift), thinning.of(valid), evidence.observed, some)
         advantage = _assessment_advantages(share, u, evidence)
-        if slope is not None:
-            pathwise = PathwiseTerm(jax.tree.map(lambda x: share * x, slope), evidence.observed.pathwise)
+    if objective.shape == "assessment":
+        weight, bonus = jnp.ones_like(weight), jnp.zeros_like(bonus)
+    pathwise = None
+    if slope is not None:
+        pathwise = PathwiseTerm(jax.tree.map(lambda x: share * x, slope), evidence.observed.pathwise)
     scale = bound(objective, evidence, jnp.where(rollout.alive, advantage, 0.0))
     if objective.beta_variance > 0:
         spread = jnp.where(start & paired, (evidence.returns - others) ** 2, 0.0)
         centre = centred_by_start(spread, trajectory.start_label, start & paired, objective.rollouts_per_start)
         bonus -= objective.beta_variance * ramp * hold(centre, start, done)
     weights = _gradient_weights(weight, bonus, rollout, scale * advantage, pathwise)
+    if objective.entropy > 0:
+        alive = rollout.alive.astype(advantage.dtype)
+        weights = weights.replace(entropy=(objective.entropy * alive / alive.sum()).reshape(-1))
     return jax.lax.stop_gradient(weights), _metrics(weight, scale, u)
 
 
@@ -134,10 +162,69 @@ def _errors(
 ) -> tuple[Float[Array, "T N"], Bool[Array, "T N"]]:
     """The estimate of d at every state of the batch, and the states at which it counts."""
     start = evidence.trajectory.start_label >= 0
-    known = {"paired": others, "critic": evidence.value, "printed": evidence.returns, "score": evidence.returns}
+    known = {"exact": others, "paired": others, "critic": evidence.value}
+    known |= {"printed": evidence.returns, "score": evidence.returns}
     everywhere = start if objective.queries == "start" else jnp.ones_like(start)
-    valid = {"paired": start & paired, "score": start}.get(objective.gradient, everywhere)
+    valid = {"exact": start & paired, "paired": start & paired, "score": start}.get(objective.gradient, everywhere)
     return known[objective.gradient] - predicted, valid
+
+
+def squared_errors(
+    objective: Objective, evidence: Evidence, predicted: Float[Array, "T N"]
+) -> tuple[Float[Array, "T N"], Bool[Array, "T N"]]:
+    """The squared error at every start state of the batch, and where it is known.
+
+    For `exact` it is the product of independent errors, which is unbiased for (V − V̂)². Elsewhere it is (G − V̂)², which also
+    contains the variance of the return.
+    """
+    if objective.gradient == "exact":
+        return product_of_errors(evidence, predicted, objective.rollouts_per_start)
+    return (evidence.returns - predicted) ** 2, evidence.trajectory.start_label >= 0
+
+
+def product_of_errors(
+    evidence: Evidence, predicted: Float[Array, "T N"], rollouts_per_start: int
+) -> tuple[Float[Array, "T N"], Bool[Array, "T N"]]:
+    """(G − V̂)(G' − V̂) at start states, where G' is the mean of the other rollouts from there, and where there are others.
+
+    The rollouts are independent, so their noise averages out: it is unbiased for (V − V̂)².
+    """
+    others, paired = mean_of_others(evidence.returns, evidence.trajectory.start_label, rollouts_per_start)
+    return (evidence.returns - predicted) * (others - predicted), paired
+
+
+def mean_squared_error(objective: Objective, evidence: Evidence, predicted: Float[Array, "T N"]) -> Float[Array, ""]:
+    """The mean of `squared_errors`."""
+    return masked_mean(*squared_errors(objective, evidence, predicted))
+
+
+def usual_behaviour(evidence: Evidence, contexts: int) -> Behaviour:
+    """The mean of what earlier policies showed, in every context: it does not depend on the present assessment."""
+    mean = jax.tree.map(lambda x: jnp.concatenate([x[0]] * contexts), evidence.baseline)
+    return evidence.observed.behaviour.replace(rolled_out=mean)
+
+
+def _surprise(
+    objective: Objective, evidence: Evidence, squared: Float[Array, "T N"], where: Bool[Array, "T N"]
+) -> Float[Array, "h k R"]:
+    """By how much the squared error of a context exceeds its baseline, for each of its assessment steps, over C.
+
+    The baseline is the mean over the other contexts of the batch, which do not depend on this one's assessment; with a
+    single context it is a running mean.
+    """
+    contexts = objective.contexts
+    if contexts == 1:
+        return (masked_mean(squared, where) - evidence.loss_baseline) * jnp.ones_like(evidence.rollout.reward)
+    total, count = (
+        jnp.where(where, x, 0.0).reshape(x.shape[0], contexts, -1).sum(axis=(0, 2))
+        for x in (squared, jnp.ones_like(squared))
+    )
+    mean, known = total / jnp.maximum(count, 1.0), count > 0.5
+    others = jnp.where(known, mean, 0.0).sum() - mean
+    rest = jnp.maximum(known.sum() - 1, 1).astype(mean.dtype)
+    excess = jnp.where(known, mean - others / rest, 0.0) / contexts
+    rollout = evidence.rollout.reward
+    return jnp.repeat(excess, rollout.shape[1] // contexts)[None, :, None] * jnp.ones_like(rollout)
 
 
 def _averages(
@@ -148,6 +235,19 @@ def _averages(
         average, count = discounted_average(shift, done, objective.discount)
         return average, jnp.mean(1.0 / count)
     return hold(shift, start, done), jnp.mean(start.astype(shift.dtype))
+
+
+def pathwise_weights(
+    beta: Float[Array, ""],
+    error: Float[Array, "T N"],
+    valid: Bool[Array, "T N"],
+    behaviour: Behaviour,
+    predict: Callable[[Behaviour], Float[Array, "T N"]],
+) -> Any:
+    """2β mean_s[d(s) ∂V̂(s)/∂Ξ] for the part of Ξ that is a function of the policy, [k, ...]; no linearisation."""
+    _, pull = jax.vjp(lambda pathwise: predict(behaviour.replace(pathwise=pathwise)), behaviour.pathwise)
+    count = jnp.maximum(valid.sum(), 1).astype(error.dtype)
+    return jax.tree.map(lambda x: 2.0 * beta * x, pull(jnp.where(valid, error, 0.0) / count)[0])
 
 
 def behaviour_weights(
@@ -195,6 +295,8 @@ def _assessment_advantages(share: Float[Array, ""], u: Any, evidence: Evidence) 
     """What multiplies the score of each assessment step: u times the advantage of the step, over all statistics."""
 
     def term(u: Array, to_go: Array, running: Array) -> Float[Array, "h k R"]:
+        contexts = to_go.shape[1] // running.shape[1]
+        running = running if contexts == 1 else jnp.concatenate([running] * contexts, axis=1)
         each = share * u[None] * (to_go - baselines(to_go, running)) / to_go.shape[2]
         return each.sum(axis=tuple(range(3, each.ndim))) if each.ndim > 3 else each
 
@@ -277,7 +379,7 @@ def total_by_start(x: Float[Array, "T N"], label: Int[Array, "T N"], rollouts_pe
 def discounted_average(
     x: Float[Array, "T N"], done: Bool[Array, "T N"], discount: float
 ) -> tuple[Float[Array, "T N"], Float[Array, "T N"]]:
-    """γ-discounted average of x over the states met so far in the episode, and the trace of ones that it divides by.
+    """γ-discounted average of x over the states visited so far in the episode, and the trace of ones that it divides by.
 
     The trace begins anew with each episode and with each batch, since earlier errors are those of another policy.
     """

@@ -13,7 +13,10 @@ from evarl.report.pictures import is_board, pictures
 
 def evaluation_record(evaluation: Evaluation, points: bool) -> dict[str, Any]:
     """An evaluation; with `points`, also every true and predicted value, from which the figure is drawn."""
-    plain = dataclasses.asdict(dataclasses.replace(evaluation, seeds=[], passive=None))
+    plain = dataclasses.asdict(dataclasses.replace(evaluation, seeds=[], passive=None, sites=None))
+    del plain["sites"]
+    if (sites := evaluation.sites) is not None:
+        plain["sites"] = {"count": sites.count} | dataclasses.asdict(sites) | {"drawn": sites.drawn.tolist()}
     for name in ("discounted", "undiscounted"):
         plain[f"return_{name}"] = plain.pop(name)
     return plain | {
@@ -45,7 +48,16 @@ def assessment_record(found: AssessmentResult) -> dict[str, Any]:
         "start_states_distinct": found.distinct,
         "states": [{"state": list(state), "predicted": value} for state, value in at_states],
         "outside_training": [outside._asdict() for outside in found.outside_training],
-    } | legend
+    } | (legend | _site(found))
+
+
+def _site(found: AssessmentResult) -> dict[str, Any]:
+    """The site of an assessment in a family of worlds."""
+    if found.context is None:
+        return {}
+    truth = None if found.truth is None else found.truth._asdict() | {"exact": found.truth.standard_error is None}
+    drawn = {"context_drawn": found.context_drawn, "outside_contexts": found.outside_contexts}
+    return {"context": found.context} | drawn | {"truth": truth}
 
 
 def _seed(seed: SeedEvaluation, points: bool) -> dict[str, Any]:

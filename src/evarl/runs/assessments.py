@@ -33,6 +33,7 @@ def save_assessment(path: Path, assessment: Assessment) -> None:
         "kind": "assessment",
         "world": assessment.world.name,
         "world_horizon": str(assessment.world.horizon),
+        "world_contexts": " ".join(map(str, assessment.world.contexts)),
         "horizon": str(assessment.horizon),
         "discount": repr(float(assessment.discount)),
         "mapped": "yes" if assessment.mapped else "no",
@@ -53,13 +54,14 @@ def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings:
         name, limit = about["world"], int(about["world_horizon"])
         horizon, discount = int(about["horizon"]), float(about["discount"])
         mapped = {"yes": True, "no": False}[about["mapped"]]
+        contexts = about.get("world_contexts", "").split()
     except (KeyError, ValueError) as error:
         raise FileError(f"{path}: is not an assessment ({error} is missing or wrong)") from error
     if not 0 <= discount <= 1:
         raise FileError(f"{path}: has the discount {discount}; must be a number from 0 to 1")
     if name not in named:
         check_world(name, path)
-    world = make_world(name, limit)
+    world = make_world(name, limit, context=contexts)
     if mapped and not mappings:
         raise InputError(f"{path}: was saved with mappings between two worlds; load it in Python and give them again")
     return Assessment(world, _start_states(path, arrays, world), horizon, discount, **mappings)

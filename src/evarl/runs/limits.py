@@ -50,7 +50,7 @@ def _check_evaluation(config: TrainConfig, world: AnyWorld, batch: float) -> Non
     wanted, network = config.assessment, config.evaluator.network
     given = wanted.file is not None or wanted.start_states or config.world == "navigation"
     scenarios = 1 if given else wanted.scenarios
-    check_assessment(world, scenarios, wanted.horizon, wanted.replicates)
+    check_assessment(world, scenarios * config.groups, wanted.horizon, wanted.replicates)
     if not given and wanted.base_run is None and world.can_restart:
         loops = float(wanted.base_updates) * config.steps
         check_time("assessment.base-updates", wanted.base_updates, loops, "training the base policy")

@@ -21,7 +21,7 @@ from evarl.storage.tensors import load_arrays, save_tree
 FLUSH_BYTES = 64 * 2**20
 """Greatest size of the batches that are held in memory until they are written, at the latest at a checkpoint."""
 
-FIELDS = tuple(name for name in Trajectory.__dataclass_fields__ if name != "reusable")
+FIELDS = tuple(name for name in Trajectory.__dataclass_fields__ if name not in ("reusable", "context"))
 
 
 class LogWriter:

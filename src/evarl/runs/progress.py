@@ -55,6 +55,6 @@ class ProgressBar:
         self.done += updates
         self._progress.update(self._task, completed=self.done)
 
-    def say(self, message: str) -> None:
+    def notify(self, message: str) -> None:
         """Print a line above the bar."""
         self._console.print(plain_text(message), markup=False, highlight=False)

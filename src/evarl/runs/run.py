@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pyarrow as pa
 from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from evarl.agents.actor_critic import PolicyState
 from evarl.agents.distributions import world_action
@@ -25,8 +27,12 @@ from evarl.runs.directory import RunDirectory, open_run
 from evarl.runs.log import read_log
 from evarl.runs.metrics import MetricsTable
 from evarl.storage.tensors import as_tree, load_arrays
+from evarl.worlds.contexts import spread_contexts
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import AnyWorld, Key
+
+CONTEXTS = 64
+"""Contexts over which a critic that sees them is averaged."""
 
 
 class Run:
@@ -124,9 +130,31 @@ class Run:
         action, _ = self._act(self.policy_state(seed), key, observation)
         return world_action(self.learner.agent.action_space, action)
 
-    def value(self, observation: Array, seed: int | None = None) -> Float[Array, "*batch"]:
-        """The critic's value of observations, in units of reward."""
-        return self._value(self.policy_state(seed), observation)
+    def value(
+        self, observation: Array, seed: int | None = None, context: ArrayLike | None = None
+    ) -> Float[Array, "*batch"]:
+        """The critic's value of observations, in units of reward.
+
+        A critic that sees the hidden context is asked in a given one, [P] or [*batch, P]; without one, its values are
+        averaged over contexts that are spread like those of training, always the same.
+        """
+        given = None if context is None else jnp.asarray(context, jnp.float32)
+        return self._value(self.policy_state(seed), observation, given)
+
+    @property
+    def critic_sees_context(self) -> bool:
+        """Whether the critic was given the hidden context in training."""
+        return bool(self.world.contexts) and self.config.critic_sees_context
+
+    def critic(self, policy: PolicyState, observation: Array, context: Array | None = None) -> Float[Array, "*batch"]:
+        """The critic's value as in `value`, for a policy's parameters; to be traced."""
+        agent = self.learner.agent
+        if not self.critic_sees_context:
+            return agent.value(policy, observation)
+        if context is not None:
+            return agent.value(policy, observation, context)
+        every = jnp.asarray(spread_contexts(self.world.contexts, CONTEXTS))
+        return jax.vmap(lambda one: agent.value(policy, observation, one))(every).mean(axis=0)
 
     def logged_data(self, seed: int | None = None, updates: int | None = None) -> LoggedData:
         """Deployment trajectories of a seed's last updates; requires training with `log_megabytes`."""
@@ -159,7 +187,7 @@ class Run:
 
     @functools.cached_property
     def _value(self) -> Any:
-        return jax.jit(self.learner.agent.value)
+        return jax.jit(self.critic)
 
     def _read_policy(self, path: Path, seed: int) -> PolicyState:
         environments, agent = self.config.environments, self.learner.agent  # the learner must not be made while tracing

@@ -73,7 +73,7 @@ class Session:
         """Print each kind of warning once in a run."""
         for kind, line in cautions(self.config, metrics).items():
             if kind not in self.warned:
-                self.progress.say(f"warning: {line}")
+                self.progress.notify(f"warning: {line}")
                 self.warned.add(kind)
 
     def add_metrics(self, first: int, group: list[int], columns: Columns) -> None:
@@ -121,7 +121,7 @@ class Group:
         self.engine, self.group = engine, group
         self.folder = self.kept.folder("checkpoints", group)
         self.done = 0
-        found = load_newest(self.folder, engine.template, session.progress.say)
+        found = load_newest(self.folder, engine.template, session.progress.notify)
         self.state = engine.init(group)
         if found is not None:
             self.done, self.state = found[0], jax.tree.map(jax.numpy.asarray, found[1])

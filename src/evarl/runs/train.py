@@ -29,7 +29,7 @@ from evarl.sizes import check_assessment
 from evarl.stopping import postponed
 from evarl.worlds.registry import make_world
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 def train(
@@ -87,20 +87,22 @@ def changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig:
     return dataclasses.replace(config, **changes)
 
 
-def new_assessment(config: TrainConfig, say: Say) -> Assessment:
-    """The assessment of a new run, from `assessment.file` or built; `say` is called before a base policy is trained."""
+def new_assessment(config: TrainConfig, notify: Notify) -> Assessment:
+    """The assessment of a new run, from `assessment.file` or built; `notify` is called before a base policy is trained."""
     wanted = config.assessment
     if wanted.file is not None:
         return load_assessment(Path(wanted.file), named=(config.world, wanted.world))
-    return build_assessment(config, say, None if wanted.base_run is None else _base_policy(config, wanted.base_run))
+    return build_assessment(config, notify, None if wanted.base_run is None else _base_policy(config, wanted.base_run))
 
 
-def starting_point(config: TrainConfig, run: Path | None, say: Say) -> tuple[Assessment | None, LearntEvaluator | None]:
+def starting_point(
+    config: TrainConfig, run: Path | None, notify: Notify
+) -> tuple[Assessment | None, LearntEvaluator | None]:
     """The assessment of an evaluation-aware run, read from its directory `run` on resume, and its frozen evaluator."""
     if config.evaluator_mode == "none":
         return None, None
     named = (config.world, config.assessment.world)
-    assessment = new_assessment(config, say) if run is None else load_assessment(run / ASSESSMENT, named=named)
+    assessment = new_assessment(config, notify) if run is None else load_assessment(run / ASSESSMENT, named=named)
     file = config.evaluator.file
     if file is None:
         return assessment, None
@@ -122,7 +124,7 @@ def _base_policy(config: TrainConfig, path: str) -> BasePolicy:
 
 def _learner(config: TrainConfig, path: Path, kept: RunDirectory | None, options: Options) -> Learner:
     """The learner of a new or resumed run, after checks that it fits into memory and onto the disk."""
-    world = make_world(config.world, config.horizon, config.discount)
+    world = make_world(config.world, config.horizon, config.discount, config.context)
     check_training(config, world)
     check_log(options.log_megabytes, config, world, path)
     keep_compiled_programs()

@@ -14,7 +14,18 @@ from jaxtyping import Array, Bool, Float, Int
 from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
 from evarl.simulation.episodes import Returns, StartStates, final_slots, record_final
-from evarl.simulation.rollouts import SAME, Act, AssessmentRollout, Batch, Mapping, Noise, as_data, unchanged
+from evarl.simulation.rollouts import (
+    SAME,
+    Act,
+    AssessmentRollout,
+    AssessmentSize,
+    Batch,
+    Mapping,
+    Noise,
+    as_data,
+    unchanged,
+)
+from evarl.worlds.contexts import draw_contexts
 from evarl.worlds.world import Key, Step, World, WorldState, select
 
 AT_ONCE = 4096
@@ -66,9 +77,21 @@ class CompiledSimulator:
 
     def begin(self, batch: Batch, key: Key, seed: int = 0, index: int = 0) -> WorldStates:
         """Reset N environments; each group of `rollouts_per_start` neighbours begins at one start state."""
+        contexts = None
+        if self.world.contexts:
+            key, own = jax.random.split(key)
+            contexts = draw_contexts(self.world.contexts, own, batch.contexts)
+            contexts = jnp.repeat(contexts, batch.environments // batch.contexts, axis=0)
         count = jnp.zeros(batch.environments, jnp.int32)
-        group_keys = _group_keys(key, batch)
-        return WorldStates(*jax.vmap(self.world.reset)(jax.vmap(jax.random.fold_in)(group_keys, count)), count)
+        reset_keys = jax.vmap(jax.random.fold_in)(_group_keys(key, batch), count)
+        return WorldStates(*jax.vmap(self.world.reset)(reset_keys, contexts), count)
+
+    def renew(self, batch: Batch, states: WorldStates, key: Key, index: Any) -> WorldStates:
+        """Begin anew, with new contexts, where the batch with this index is the first of its contexts. To be traced."""
+        if batch.context_updates == 1:
+            return self.begin(batch, key)
+        due = index % batch.context_updates == 0
+        return jax.lax.cond(due, lambda states: self.begin(batch, key), lambda states: states, states)
 
     def collect(
         self, batch: Batch, act: Act, states: WorldStates, key: Key, index: Any = 0, noise: Noise = unchanged
@@ -93,7 +116,8 @@ class CompiledSimulator:
             final = record_final(final, truncations, step.truncated, step.observation)
 
             def begin_anew(onward: WorldStates) -> WorldStates:
-                fresh = jax.vmap(self.world.reset)(jax.vmap(jax.random.fold_in)(group_keys, resets))
+                reset_keys = jax.vmap(jax.random.fold_in)(group_keys, resets)
+                fresh = jax.vmap(self.world.reset)(reset_keys, onward.state.context)
                 return jax.vmap(select)(done, WorldStates(*fresh, resets + 1), onward)
 
             # start states are drawn only when some episode ended: in many worlds that costs as much as a step
@@ -110,11 +134,12 @@ class CompiledSimulator:
         (states, final, _, _), (kept, more) = jax.lax.scan(one_step, carry, (jax.vmap(noise)(act_keys), step_keys))
         # a start state drawn in this batch and begun in the next must not be taken for one that the next batch draws
         label = jnp.where(states.label >= 0, states.label + batch.steps, states.label)
-        return states.replace(label=label), Trajectory(*(*kept, final, states.observation, *more))
+        trajectory = Trajectory(*(*kept, final, states.observation, *more)).replace(context=states.state.context)
+        return states.replace(label=label), trajectory
 
-    def start_states(self, key: Key, count: int) -> StartStates:
-        """Start states drawn from μ_D."""
-        return _start_states(self, key, count)
+    def start_states(self, key: Key, count: int, contexts: Float[Array, "Q P"] | None = None) -> StartStates:
+        """Start states drawn from μ_D; in a family of worlds in given contexts, or each in a context of its own."""
+        return _start_states(self, key, count, contexts)
 
     def visited_states(
         self, act: Act, key: Key, count: int, environments: int = 64, episodes: int | None = None
@@ -172,12 +197,22 @@ class CompiledSimulator:
         return jax.vmap(lambda physics: mapping.observation(self.world.observation(physics)))(start_states)
 
     def assess(
-        self, act: Act, start_states: Any, horizon: int, replicates: int, key: Key, mapping: Mapping = SAME
+        self,
+        act: Act,
+        start_states: Any,
+        size: AssessmentSize,
+        key: Key,
+        mapping: Mapping = SAME,
+        contexts: Float[Array, "C P"] | None = None,
     ) -> AssessmentRollout:
-        """Roll the policy out for `horizon` steps from each start state, `replicates` times. To be traced."""
-        count = jax.tree.leaves(start_states)[0].shape[0]
+        """Roll the policy out from each start state, in each of some contexts, `replicates` times. To be traced."""
+        (horizon, replicates), count = size, jax.tree.leaves(start_states)[0].shape[0]
         starts = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), replicates, axis=0), start_states)
-        state, observation = jax.vmap(self.world.begin)(starts)
+        if contexts is not None:
+            places = contexts.shape[0]
+            starts = jax.tree.map(lambda leaf: jnp.tile(leaf, (places, *(1,) * (leaf.ndim - 1))), starts)
+            contexts, count = jnp.repeat(contexts, count * replicates, axis=0), places * count
+        state, observation = jax.vmap(self.world.begin)(starts, contexts)
         mapped = (lambda x: x) if mapping.observation is unchanged else jax.vmap(mapping.observation)
         Carry = tuple[WorldState, Array, Bool[Array, " M"]]
 
@@ -205,9 +240,15 @@ def _split(key: Key, count: int) -> tuple[Key, Array]:
 
 
 @partial(jax.jit, static_argnames=("simulator", "count"))
-def _start_states(simulator: CompiledSimulator, key: Key, count: int) -> StartStates:
-    begun = simulator.begin(Batch(count, 1), key)
-    return StartStates(begun.state, begun.observation, begun.state.elapsed, begun.state.physics)
+def _start_states(
+    simulator: CompiledSimulator, key: Key, count: int, contexts: Float[Array, "Q P"] | None
+) -> StartStates:
+    if contexts is None:
+        begun = simulator.begin(Batch(count, 1, contexts=count), key)
+        state, observation = begun.state, begun.observation
+    else:
+        state, observation = jax.vmap(simulator.world.reset)(_group_keys(key, Batch(count, 1)), contexts)
+    return StartStates(state, observation, state.elapsed, state.physics)
 
 
 @partial(jax.jit, static_argnames="simulator")
@@ -269,7 +310,7 @@ def _visited_states(
 
     def one_episode(reservoir: _Reservoir, key: Key) -> tuple[_Reservoir, None]:
         reset_key, walk_key = jax.random.split(key)
-        begun = simulator.begin(Batch(environments, 1), reset_key)
+        begun = simulator.begin(Batch(environments, 1, contexts=environments), reset_key)
         walk = (walk_key, begun.state, begun.observation, jnp.ones(environments, bool), reservoir)
         return jax.lax.while_loop(lambda walk: walk[3].any(), one_step, walk)[-1], None
 

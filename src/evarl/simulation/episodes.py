@@ -57,17 +57,25 @@ class EpisodeClock(struct.PyTreeNode):
     total: Float[Array, " N"]
     discounted: Float[Array, " N"]
     length: Int[Array, " N"]
+    finished: Int[Array, " N"] | None = None
+    """Episodes that ended since contexts were drawn; None in a single world."""
 
     @classmethod
-    def create(cls, environments: int) -> "EpisodeClock":
+    def create(cls, environments: int, contexts: bool = False) -> "EpisodeClock":
         """All environments at the start of an episode."""
-        return cls(jnp.zeros(environments), jnp.zeros(environments), jnp.zeros(environments, jnp.int32))
+        zeros = jnp.zeros(environments, jnp.int32)
+        return cls(jnp.zeros(environments), jnp.zeros(environments), zeros, zeros if contexts else None)
 
 
 def episode_statistics(
     clock: EpisodeClock, reward: Float[Array, "T N"], done: Bool[Array, "T N"], discount: float
 ) -> tuple[EpisodeClock, dict[str, Array]]:
-    """Mean return, discounted return and length of the episodes that finished in this batch; NaN when none did."""
+    """Mean return, discounted return and length of the episodes that finished in this batch; NaN when none did.
+
+    In a family of worlds only the first episode after contexts were drawn counts: of later ones, which are cut when contexts
+    are drawn anew, those that finish are the short ones.
+    """
+    before, clock = clock.finished, clock.replace(finished=None)
 
     def advance(clock: EpisodeClock, now: tuple[Array, Array]) -> tuple[EpisodeClock, EpisodeClock]:
         reward, done = now
@@ -79,6 +87,10 @@ def episode_statistics(
         return jax.tree.map(lambda x: jnp.where(done, jnp.zeros_like(x), x), finished), finished
 
     clock, reached = jax.lax.scan(advance, clock, (reward, done))
+    if before is not None:
+        ended = done.astype(jnp.int32)
+        clock = clock.replace(finished=before + ended.sum(axis=0))
+        done &= before[None] + jnp.cumsum(ended, axis=0) == 1
     episodes = jnp.sum(done)
 
     def mean(x: Array) -> Array:

@@ -4,18 +4,29 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import InputError
 from evarl.simulation.episodes import Returns, StartStates
-from evarl.simulation.rollouts import SAME, Act, AssessmentRollout, Batch, Mapping, Noise, as_data, unchanged
+from evarl.simulation.rollouts import (
+    SAME,
+    Act,
+    AssessmentRollout,
+    AssessmentSize,
+    Batch,
+    Mapping,
+    Noise,
+    as_data,
+    unchanged,
+)
+from evarl.worlds.contexts import draw_contexts
 from evarl.worlds.spaces import Discrete, Space
 from evarl.worlds.world import HostEnvironments, HostStep, HostWorld, Key
 
@@ -39,6 +50,15 @@ class HostStates:
     """`Trajectory.start_label` of the next step: −1 in mid-episode."""
     seed: int
     """Random seed of the run, from which reset seeds are made."""
+    contexts: Float[np.ndarray, "N P"] | None = None
+    """Context of each environment; None where the world has none."""
+
+
+class HostStarts(NamedTuple):
+    """Start states in a family of worlds: reset seeds, and the context of each."""
+
+    seeds: Int[np.ndarray, " Q"]
+    contexts: Float[np.ndarray, "Q P"]
 
 
 @dataclass(frozen=True)
@@ -59,9 +79,26 @@ class HostSimulator:
 
     def begin(self, batch: Batch, key: Key, seed: int = 0, index: int = 0) -> HostStates:
         """Open and reset N environments. A resumed run begins new episodes, since those under way cannot be saved."""
-        environments, count = self.world.open(batch.environments), batch.environments
+        environments = self.world.open(batch.environments)
+        return self._begun(batch, environments, seed, index)
+
+    def _begun(self, batch: Batch, environments: HostEnvironments, seed: int, index: int) -> HostStates:
+        """Reset all environments, in the contexts that belong to the batch with this index."""
+        count, contexts = batch.environments, None
+        if self.world.contexts:
+            key = jax.random.PRNGKey(_context_seed(seed, index // batch.context_updates))
+            drawn = np.asarray(draw_contexts(self.world.contexts, key, batch.contexts))
+            contexts = np.repeat(drawn, count // batch.contexts, axis=0)
         seeds = [_reset_seed(seed, index, i // batch.rollouts_per_start, 0) for i in range(count)]
-        return HostStates(environments, _reset(environments, seeds), np.zeros(count, np.int32), seed)
+        return HostStates(
+            environments, _reset(environments, seeds, contexts), np.zeros(count, np.int32), seed, contexts
+        )
+
+    def renew(self, batch: Batch, states: HostStates, key: Key, index: Any) -> HostStates:
+        """Begin anew, with new contexts, where the batch with this index is the first of its contexts."""
+        if index % batch.context_updates or (states.label == 0).all():  # the latter: just begun
+            return states
+        return self._begun(batch, states.environments, states.seed, index)
 
     def collect(
         self, batch: Batch, act: Act, states: HostStates, key: Key, index: Any = 0, noise: Noise = unchanged
@@ -91,13 +128,18 @@ class HostSimulator:
         states.label = np.where(states.label >= 0, states.label + batch.steps, states.label).astype(np.int32)
         columns = [jnp.asarray(np.stack(column)) for column in zip(*kept, strict=True)]
         ends = (jnp.asarray(x) for x in (final, states.observation))
-        return states, Trajectory(*columns[:7], *ends, *columns[7:])
+        context = None if states.contexts is None else jnp.asarray(states.contexts)
+        return states, Trajectory(*columns[:7], *ends, *columns[7:]).replace(context=context)
 
-    def start_states(self, key: Key, count: int) -> StartStates:
-        """Reset seeds drawn at random."""
+    def start_states(self, key: Key, count: int, contexts: Float[Array, "Q P"] | None = None) -> StartStates:
+        """Reset seeds drawn at random; in a family of worlds in given contexts, or each in a context of its own."""
+        if self.world.contexts and contexts is None:
+            key, own = jax.random.split(key)
+            contexts = draw_contexts(self.world.contexts, own, count)
         seeds = np.asarray(jax.random.randint(key, (count,), 0, SEEDS))
-        observation = self.observations(seeds)
-        return StartStates(seeds, observation, np.zeros(count, np.int32), observation)
+        state = seeds if contexts is None else HostStarts(seeds, np.asarray(contexts))
+        observation = self.observations(state)
+        return StartStates(state, observation, np.zeros(count, np.int32), observation)
 
     def visited_states(
         self, act: Act, key: Key, count: int, environments: int = 64, episodes: int | None = None
@@ -111,7 +153,8 @@ class HostSimulator:
 
     def returns(self, act: Act, starts: StartStates, key: Key, rollouts: int, at_once: int | None = None) -> Returns:
         """Returns [Q, R] of `rollouts` episodes for each reset seed, `at_once` (16) at a time."""
-        found = self._returns(act, np.repeat(starts.state, rollouts), key, at_once or AT_ONCE)
+        repeated = jax.tree.map(lambda x: np.repeat(x, rollouts, axis=0), starts.state)
+        found = self._returns(act, repeated, key, at_once or AT_ONCE)
         return Returns(*(x.reshape(starts.drawn, rollouts) for x in found))
 
     def start_template(self) -> Any:
@@ -128,28 +171,42 @@ class HostSimulator:
         return seeds.astype(np.int64)
 
     def observations(self, start_states: Any, mapping: Mapping = SAME) -> np.ndarray:
-        """Observations [k, ...] at the start states of an assessment."""
+        """Observations [k, ...] at the start states of an assessment, or at others."""
+        seeds, contexts = start_states if isinstance(start_states, HostStarts) else (start_states, None)
         with closing(self.world.open(1)) as environments:
-            return _mapped(mapping, np.stack([environments.reset(0, int(seed)) for seed in start_states]))
+            rows = [_placed(environments, 0, seed, contexts, i) for i, seed in enumerate(seeds)]
+            return _mapped(mapping, np.stack(rows))
 
     def assess(
-        self, act: Act, start_states: Any, horizon: int, replicates: int, key: Key, mapping: Mapping = SAME
+        self,
+        act: Act,
+        start_states: Any,
+        size: AssessmentSize,
+        key: Key,
+        mapping: Mapping = SAME,
+        contexts: Float[Array, "C P"] | None = None,
     ) -> AssessmentRollout:
-        """Roll the policy out for `horizon` steps from each reset seed, `replicates` times.
+        """Roll the policy out from each reset seed, in each of some contexts, `replicates` times.
 
         An environment whose episode ended is reset, and its rewards no longer count.
         """
+        (horizon, replicates), count, given = size, len(start_states), None
         seeds = [int(seed) for seed in np.repeat(start_states, replicates)]
+        if contexts is not None:
+            given = np.repeat(np.asarray(contexts), len(seeds), axis=0)
+            places = len(given) // len(seeds)
+            seeds, count = seeds * places, count * places
         alive, rows = np.ones(len(seeds), bool), []
         with closing(self.world.open(len(seeds))) as environments:
-            states = HostStates(environments, _reset(environments, seeds), np.zeros(len(seeds), np.int32), 0)
+            begun = _reset(environments, seeds, given)
+            states = HostStates(environments, begun, np.zeros(len(seeds), np.int32), 0)
             reset = lambda i: environments.reset(i, seeds[i])  # noqa: E731
             keys = jax.random.split(key, horizon)
             for shown, (action, log_prob), step in self._walk(act, states, keys, reset, mapping):
                 rows.append((shown, action, log_prob, np.where(alive, step.reward, np.float32(0)), alive))
                 alive = alive & ~step.done
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
-        shape = (horizon, len(start_states), replicates)
+        shape = (horizon, count, replicates)
         return AssessmentRollout(*(jnp.asarray(x.reshape(*shape, *x.shape[2:])) for x in columns))
 
     def _walk(
@@ -168,19 +225,21 @@ class HostSimulator:
             for i in np.flatnonzero(step.done):
                 states.observation[i] = reset(int(i))
 
-    def _returns(self, act: Act, seeds: Int[np.ndarray, " M"], key: Key, at_once: int) -> Returns:
-        """Returns of one episode for each reset seed, at most `at_once` at a time.
+    def _returns(self, act: Act, starts: Any, key: Key, at_once: int) -> Returns:
+        """Returns of one episode for each of M start states, at most `at_once` at a time.
 
         Environments move in lock-step for the policy's sake, but each is opened on its own: one whose episode has ended
         takes the next seed, and when there is none left it is not stepped again.
         """
         act, world = as_data(act), self.world
+        seeds, contexts = starts if isinstance(starts, HostStarts) else (starts, None)
         returns, elapsed = np.zeros((2, len(seeds))), np.zeros(len(seeds), int)
         following = min(at_once, len(seeds))
         under_way = {i: i for i in range(following)}  # environment → position of its seed
         with ExitStack() as stack:
             opened = [stack.enter_context(closing(world.open(1))) for _ in under_way]
-            observation = np.stack([opened[i].reset(0, int(seeds[at])) for i, at in under_way.items()])
+            begin = lambda i, at: _placed(opened[i], 0, seeds[at], contexts, at)  # noqa: E731
+            observation = np.stack([begin(i, at) for i, at in under_way.items()])
             while under_way:
                 key, act_key = jax.random.split(key)
                 action = np.asarray(_act(act, unchanged, world.action_space, unchanged, act_key, observation)[1])
@@ -193,7 +252,7 @@ class HostSimulator:
                         del under_way[i]
                         if following < len(seeds):
                             under_way[i], following = following, following + 1
-                            observation[i] = opened[i].reset(0, int(seeds[under_way[i]]))
+                            observation[i] = begin(i, under_way[i])
         return Returns(*returns)
 
 
@@ -212,9 +271,21 @@ def _mapped(mapping: Mapping, observation: np.ndarray) -> np.ndarray:
     return np.asarray(jax.vmap(mapping.observation)(jnp.asarray(observation)))
 
 
-def _reset(environments: HostEnvironments, seeds: list[int]) -> np.ndarray:
+def _reset(environments: HostEnvironments, seeds: list[int], contexts: np.ndarray | None = None) -> np.ndarray:
     """Begin an episode in every environment: the observations."""
-    return np.stack([environments.reset(i, seed) for i, seed in enumerate(seeds)])
+    return np.stack([_placed(environments, i, seed, contexts, i) for i, seed in enumerate(seeds)])
+
+
+def _placed(environments: HostEnvironments, i: int, seed: Any, contexts: np.ndarray | None, row: int) -> np.ndarray:
+    """Begin an episode in one environment, in one of the contexts if there are any: the observation."""
+    if contexts is not None:
+        environments.place(i, contexts[row])
+    return environments.reset(i, int(seed))
+
+
+def _context_seed(seed: int, period: int) -> int:
+    """Contexts are a function of the run's seed and of how often they were drawn, so that a resumed run has the same."""
+    return int(np.random.SeedSequence([seed, period]).generate_state(1)[0])
 
 
 def _reset_seed(seed: int, index: int, group: int, resets: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +41,17 @@ class Batch:
     """Number T of steps of each."""
     rollouts_per_start: int = 1
     """Number of neighbouring environments that begin their episodes at the same start states."""
+    contexts: int = 1
+    """Number C of groups of neighbouring environments; in a family of worlds each group has a context of its own."""
+    context_updates: int = 1
+    """Batches that are collected before contexts are drawn anew, and all episodes begun anew with them."""
+
+
+class AssessmentSize(NamedTuple):
+    """Length and number of the rollouts from each start state of an assessment."""
+
+    horizon: int
+    replicates: int
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,11 @@ SAME = Mapping()
 
 
 class AssessmentRollout(struct.PyTreeNode):
-    """Rollouts of a policy in an assessment: h steps of k scenarios, R replicates each, time first."""
+    """Rollouts of a policy in an assessment: h steps of k scenarios, R replicates each, time first.
+
+    Where the assessment is taken in C contexts, every scenario is rolled out in each: the axis k is then C·k long, the
+    scenarios of the first context before those of the second.
+    """
 
     observation: Array
     """[h, k, R, ...] in the deployment world's space."""

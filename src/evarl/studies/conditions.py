@@ -129,6 +129,10 @@ class ConditionResults:
         """Mean absolute error of a predictor at one kind of states, by seed; empty if it is missing for any seed."""
         return {seed: one["mae"] for seed, one in self._scores(kind, predictor, "mae").items()}
 
+    def ranks(self, kind: str, predictor: str = EVALUATOR) -> Values:
+        """Rank correlation of predicted and true values, by seed; empty if it is missing for any seed."""
+        return {seed: one["rank"] for seed, one in self._scores(kind, predictor, "rank").items()}
+
     def errors(self, kind: str) -> dict[str, MeanAndError]:
         """Mean absolute errors of all predictors at one kind of states, averaged over seeds."""
         errors = {name: mean_and_error(self.mae(kind, name)) for name in (*ORDER, *LABELS.values())}

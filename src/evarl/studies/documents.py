@@ -7,6 +7,7 @@ from evarl.errors import FileError
 from evarl.report.markdown import fill_page
 from evarl.storage.plain import read_json
 from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, study
+from evarl.studies.catalogue.families import MAIN, PASSIVE
 from evarl.studies.common import results_by_world, with_mode
 from evarl.studies.conditions import mean_and_error
 from evarl.studies.jobs import Store
@@ -43,6 +44,25 @@ def main_table(store: Store) -> ReportTable:
     return ReportTable("main", "", head, tuple(rows))
 
 
+def families_table(folder: Path) -> ReportTable:
+    """Passive and evaluation-aware training in each family of worlds."""
+    (table,) = study("families").results(LAPTOP, Store(folder)).tables
+    shown = ("family", "training", "seeds", "return", "MAE", "constant", "best evaluator of Ξ", "rank over sites")
+    columns = [table.columns.index(name) for name in shown]
+    rows = [tuple(row[i] for i in columns) for row in table.rows if row[1] in (PASSIVE, MAIN)]
+    head = (
+        "family of worlds",
+        "training",
+        "seeds",
+        "return",
+        "error",
+        "error of a constant",
+        "best possible",
+        "rank over sites",
+    )
+    return ReportTable("families", "", head, tuple(rows))
+
+
 def verdict_table(folder: Path) -> ReportTable:
     """Number of claims with each verdict, by study, from the reports."""
     rows: list[tuple[Cell, ...]] = []
@@ -60,7 +80,12 @@ def verdict_table(folder: Path) -> ReportTable:
 
 def blocks(folder: Path) -> dict[str, str]:
     """Contents of the marked places of the README, by name."""
-    return {"results": _rows(main_table(Store(folder))), "verdicts": _rows(verdict_table(folder))}
+    found = {
+        "results": main_table(Store(folder)),
+        "verdicts": verdict_table(folder),
+        "families": families_table(folder),
+    }
+    return {name: _rows(table) for name, table in found.items()}
 
 
 def _rows(table: ReportTable) -> str:

@@ -80,6 +80,8 @@ class StudyScale:
     """Worlds of the study of held-out policies, by preset."""
     trials: int
     """Random tabular MDPs."""
+    families: dict[str, Family]
+    """Families of worlds with a hidden context, by name; `states` is the number of sites."""
 
 
 GAMES = ("gymnax/Asterix-MinAtar", "gymnax/Freeway-MinAtar", "gymnax/SpaceInvaders-MinAtar")
@@ -96,6 +98,26 @@ PAPER = StudyScale(
     gradients=Family("navigation", ("navigation",), 10, 10, (0.005, 0.05, 0.5), True, 64, 256, 0, 0, 1, methods=()),
     held_out={"navigation": HeldOut("navigation", 1000), "minatar": HeldOut("gymnax/Asterix-MinAtar", 400)},
     trials=1000,
+    families={
+        "crossing, two values": Family(
+            "crossing", ("crossing",), 20, 10, (0.1, 0.3, 1.0), False, 256, 2, 0, 0, 20, {"updates": 2500}, methods=()
+        ),
+        "crossing, a range": Family(
+            "crossing",
+            ("crossing",),
+            20,
+            10,
+            (0.1, 0.3, 1.0),
+            False,
+            256,
+            2,
+            0,
+            0,
+            20,
+            {"updates": 2500, "context": ["bridge=0.08:0.95"]},
+            methods=(),
+        ),
+    },
 )
 
 SHORT_BRAX: dict[str, Any] = {"updates": 25, "environments": 256, "steps": 80, "assessment.base_updates": 10}
@@ -111,6 +133,10 @@ LAPTOP = replace(
         per_world={"brax/reacher": {"updates": 98, "assessment.base_updates": 30}},
     ),
     navigation=replace(PAPER.navigation, seeds=10, group=10),
+    families={
+        name: replace(family, seeds=10, weight=10, changes=family.changes | {"updates": 1000})
+        for name, family in PAPER.families.items()
+    },
 )
 
 FEW: tuple[str, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr")
@@ -139,6 +165,23 @@ SMOKE = StudyScale(
     ),
     held_out={"navigation": HeldOut("navigation", 5, 3, 1, 4, 16, 20, TINY)},
     trials=20,
+    families={
+        "crossing, two values": replace(
+            PAPER.families["crossing, two values"],
+            seeds=2,
+            group=2,
+            betas=(1.0,),
+            states=4,
+            weight=1,
+            changes={"updates": 5, "ramp": 1, "environments": 8, "contexts": 2, "rollouts_per_start": 2}
+            | {
+                "evaluator.warmup": 1,
+                "evaluator.batch_size": 16,
+                "agent.hidden_sizes": [8],
+                "evaluator.initial_steps": 5,
+            },
+        )
+    },
 )
 
 SCALES: dict[ScaleName, StudyScale] = {scale.name: scale for scale in (SMOKE, LAPTOP, PAPER)}
@@ -151,4 +194,5 @@ def with_seeds(scale: StudyScale, seeds: int | None) -> StudyScale:
     changed: dict[str, Any] = {
         name: replace(family, seeds=seeds) for name, family in vars(scale).items() if isinstance(family, Family)
     }
+    changed["families"] = {name: replace(family, seeds=seeds) for name, family in scale.families.items()}
     return replace(scale, **changed)

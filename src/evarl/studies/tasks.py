@@ -49,7 +49,7 @@ def train_and_evaluate(job: Job, store: Store) -> dict[str, Any]:
     def watch(done: int, of: int) -> None:
         store.report_progress(job, TRAINING * done / of, f"update {done} of {of}")
 
-    def say(text: str) -> None:
+    def notify(text: str) -> None:
         share = TRAINING + (1 - TRAINING) * next(evaluated) / config.seeds
         store.report_progress(job, share, f"evaluating{text.rpartition(':')[2]}")
 
@@ -58,7 +58,8 @@ def train_and_evaluate(job: Job, store: Store) -> dict[str, Any]:
     run = train(config, out=folder, resume=True, quiet=True, log_megabytes=log, watch=watch)
     fqe = FQEConfig(time_feature=True, steps=settings["fqe_steps"])
     ope = LogSettings(methods=tuple(settings["methods"]), fqe=fqe, resamples=200) if settings["methods"] else None
-    found = evaluate(run, rollouts=settings["rollouts"], states=settings["states"], ope=ope, say=say)
+    sites = settings["states"] if run.world.contexts else None
+    found = evaluate(run, None, None, settings["rollouts"], settings["states"], ope=ope, sites=sites, notify=notify)
     record = {
         "seeds": [_seed_record(seed) for seed in found.seeds],
         "about": {name: getattr(found, name) for name in ABOUT}

@@ -22,7 +22,7 @@ def policy_values(world: Tabular, policy: np.ndarray, horizon: int | None = None
     >>> policy_values(chain(), np.array([[0.7, 0.3], [0.7, 0.3]])).round(6).tolist()
     [4.21875, 5.78125]
     """
-    policy = np.asarray(policy, np.float64)
+    world, policy = _single(world), np.asarray(policy, np.float64)
     if policy.shape != world.rewards.shape or not np.allclose(policy.sum(-1), 1.0):
         raise InputError(
             f"policy: shape {policy.shape} is not allowed; must be probabilities of shape {world.rewards.shape}"
@@ -39,12 +39,13 @@ def policy_values(world: Tabular, policy: np.ndarray, horizon: int | None = None
 
 def action_values(world: Tabular, values: Float[np.ndarray, " S"]) -> Float[np.ndarray, "S A"]:
     """Action values Q(s, a) = r(s, a) + γ Σ_s' P(s' | s, a) V(s'), [S, A]."""
+    world = _single(world)
     return world.rewards + world.discount * _continuing(world) @ values
 
 
 def optimal_values(world: Tabular, horizon: int) -> Float[np.ndarray, " S"]:
     """Optimal values V*(s) with `horizon` steps to go, by backward induction."""
-    values = np.zeros(len(world.rewards))
+    values = np.zeros(world.state_count)
     for _ in range(horizon):
         values = action_values(world, values).max(axis=1)
     return values
@@ -86,6 +87,15 @@ def _continuing(world: Tabular) -> Float[np.ndarray, "S A S"]:
     """Transition probabilities into states from which an episode goes on, [S, A, S]."""
     assert world.terminal is not None
     return world.transitions * ~world.terminal[None, None, :]
+
+
+def _single(world: Tabular) -> Tabular:
+    """The world itself, which must be one table."""
+    if world.rewards.ndim != 2:
+        raise InputError(
+            f"{world.name}: is a family of {len(world.rewards)} tables; choose one of them with at(context)"
+        )
+    return world
 
 
 def _name(position: np.ndarray, decimals: int) -> bytes:

@@ -1,3 +1,4 @@
+from .contexts import Context as Context, ContextParameter as ContextParameter
 from .registry import make_world as make_world, register_world as register_world, world_names as world_names
 from .spaces import Box as Box, Discrete as Discrete, Space as Space
 from .world import (

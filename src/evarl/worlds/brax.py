@@ -1,5 +1,6 @@
 """Worlds from Brax. `brax/ant` runs on the spring backend; `brax/ant:generalized` and so on choose another."""
 
+import copy
 import io
 import warnings
 from collections.abc import Iterator
@@ -9,11 +10,13 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import mujoco
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from evarl.errors import unknown_name
+from evarl.worlds.contexts import Context, ContextParameter, site_values
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Action, Key, World, lenient_promotion, strong
 
@@ -47,7 +50,8 @@ def quiet() -> Iterator[None]:
 
 
 with quiet():
-    from brax import envs
+    from brax import contact, envs
+    from brax.base import System, Transform
 
 IDENTIFIERS = (
     "ant",
@@ -64,6 +68,13 @@ IDENTIFIERS = (
 """Brax's swimmer is missing: it requires the generalized backend, which there calls a function that JAX no longer has."""
 
 BACKENDS = ("spring", "generalized", "positional", "mjx")
+MULTIPLIERS = (
+    ContextParameter("friction", 1.0, 0.1, 3.0, "multiplies the friction of all contacts"),
+    ContextParameter("mass", 1.0, 1.0, 3.0, "multiplies masses and moments of inertia"),
+    ContextParameter("gain", 1.0, 0.1, 2.0, "multiplies the gain of all actuators"),
+    ContextParameter("weak-actuator", 1.0, 0.0, 1.0, "multiplies the gain of the first actuator"),
+)
+"""What may vary. Masses only grow: a lighter body than Brax's makes the joints of some environments unstable."""
 RUN_ONCE = {"xla_backend_optimization_level": 0}
 """Compiler options for a program that runs once: it compiles in half the time."""
 
@@ -82,6 +93,7 @@ class BraxWorld(World):
     horizon: int = 1000
     discount: float = 0.99
     pool_size: int = 256
+    contexts: tuple[Context, ...] = ()
     observation_space: Box = field(init=False)
     action_space: Box = field(init=False)
 
@@ -92,6 +104,11 @@ class BraxWorld(World):
         object.__setattr__(self, "action_space", Box((self.environment.action_size,), -1.0, 1.0))
 
     @cached_property
+    def parameters(self) -> tuple[ContextParameter, ...]:  # type: ignore[override]
+        """The `MULTIPLIERS` that act in this environment."""
+        return tuple(one for one in MULTIPLIERS if one.name not in self._without_effect())
+
+    @cached_property
     def pool(self) -> envs.State:
         """The start states, stacked, as NumPy arrays; evaluated at once even if first requested while a program is traced."""
         with jax.ensure_compile_time_eval(), lenient_promotion():
@@ -99,23 +116,69 @@ class BraxWorld(World):
             states = jax.jit(jax.vmap(self.environment.reset), compiler_options=RUN_ONCE)(keys)
         return jax.tree.map(np.asarray, states)
 
-    def initial(self, key: Key) -> envs.State:
+    def initial(self, key: Key, context: Array | None = None) -> envs.State:
         """Draw a state of the pool."""
         index = jax.random.randint(key, (), 0, self.pool_size)
         return jax.tree.map(lambda leaf: jax.numpy.asarray(leaf)[index], self.pool)
 
     def transition(
-        self, key: Key, physics: envs.State, action: Action
+        self, key: Key, physics: envs.State, action: Action, context: Array | None = None
     ) -> tuple[envs.State, Float[Array, ""], Bool[Array, ""]]:
         """Move by Brax's step, which is deterministic."""
         own = jax.tree.map(lambda leaf: leaf, physics)  # Brax writes into the metrics of the state that it is given
         with lenient_promotion():
-            state = strong(self.environment.step(own, action))
+            environment, own = (self.environment, own) if context is None else self._varied(own, context)
+            state = strong(environment.step(own, action))
         return state, state.reward, state.done > 0.5
+
+    def _without_effect(self) -> set[str]:
+        """Multipliers of what this environment does not have, or does not take from its system.
+
+        The generalized backend keeps the mass matrix in the state, from the step before, and a state in which an episode
+        begins has that of another site.
+        """
+        with quiet(), lenient_promotion():
+            touching = jax.eval_shape(lambda: contact.get(self.environment.sys, _at_rest(self.environment.sys)))
+        without = {"friction"} if touching is None else set()
+        return without | ({"mass"} if self.environment.backend == "generalized" else set())
+
+    def _varied(self, physics: envs.State, context: Float[Array, " P"]) -> tuple[envs.Env, envs.State]:
+        """The environment of one site, and a state with its masses.
+
+        Only the simulation is that of the site: observations and rewards are computed as everywhere, because some of Brax's
+        show masses and forces.
+        """
+        site = {one.name: 1.0 for one in MULTIPLIERS} | site_values(self.parameters, self.contexts, context)
+        simulated, varied = copy.copy(self.environment), copy.copy(self.environment)
+        simulated.sys = system = _multiplied(self.environment.sys, site)
+        varied.pipeline_step = simulated.pipeline_step  # a copy's attribute hides the method of its class
+        state = physics.pipeline_state
+        if self.environment.backend in ("spring", "positional"):  # which keep the masses in the state
+            state = state.replace(mass=system.link.inertia.mass ** (1 - system.spring_mass_scale))
+        return varied, physics.replace(pipeline_state=state)
 
     def observation(self, physics: envs.State) -> Float[Array, " n"]:
         """The observation that Brax computed along with the state."""
         return physics.obs
+
+
+def _multiplied(system: System, by: dict[str, Any]) -> System:
+    """A system whose friction, masses and actuators are multiplied, where Brax keeps them and where MuJoCo's MJX does."""
+    gains = by["gain"] * jnp.ones(system.act_size()).at[0].set(by["weak-actuator"])
+    inertia = system.link.inertia
+    return system.replace(
+        geom_friction=system.geom_friction * by["friction"],
+        link=system.link.replace(inertia=inertia.replace(i=inertia.i * by["mass"], mass=inertia.mass * by["mass"])),
+        body_mass=system.body_mass * by["mass"],
+        body_inertia=system.body_inertia * by["mass"],
+        actuator=system.actuator.replace(gain=system.actuator.gain * gains),
+        actuator_gainprm=system.actuator_gainprm * jnp.reshape(gains, (-1, 1)),
+    )
+
+
+def _at_rest(system: System) -> Transform:
+    """Transforms of the links of a system, all of them zero."""
+    return Transform.zero((system.num_links(),))
 
 
 def names() -> list[str]:

@@ -11,9 +11,12 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from jaxtyping import Float
 
 from evarl.errors import InputError, WorldError, unknown_name
 from evarl.storage.files import reason
+from evarl.worlds import classic
+from evarl.worlds.contexts import Context, ContextParameter, around
 from evarl.worlds.spaces import Box, Space, as_space
 from evarl.worlds.world import HostEnvironments, HostStep, HostWorld
 
@@ -29,6 +32,9 @@ LISTED = (
 )
 """Ids that come with Gymnasium, need no other package and have a time limit. Any other id can be named as well."""
 
+NOTHING = ("FrozenLake-v1", "FrozenLake8x8-v1", "Taxi-v4")
+"""Ids whose attributes change nothing: their transitions are tables, made once."""
+
 
 @dataclass(frozen=True, eq=False)
 class GymnasiumWorld(HostWorld):
@@ -41,6 +47,8 @@ class GymnasiumWorld(HostWorld):
     action_space: Space
     horizon: int
     discount: float = 0.99
+    parameters: tuple[ContextParameter, ...] = ()
+    contexts: tuple[Context, ...] = ()
 
     def open(self, count: int) -> "GymnasiumEnvironments":
         """Create `count` environments."""
@@ -54,12 +62,15 @@ class GymnasiumEnvironments(HostEnvironments):
         self._world = world
         self._environments = [_create(world.name, world.identifier) for _ in range(count)]
         self._elapsed: list[int | None] = [None] * count  # None: no episode is under way
+        self._placed: list[dict[str, float]] = [{} for _ in range(count)]  # attributes of the site of each
 
     def reset(self, index: int, seed: int, options: dict[str, Any] | None = None) -> np.ndarray:
         """Begin an episode; its course is a function of the seed, the options and the actions."""
         environment = self._environments[index]
         with _blamed(self._world.name, f"environment {index}, reset with seed {seed}"):
+            _set_attributes(environment, self._placed[index])
             observation, _ = environment.reset(seed=int(seed), options=options)
+            _set_attributes(environment, self._placed[index])  # a reset may write them anew
             shown = _shown(environment.observation_space, observation)
         self._elapsed[index] = 0
         return shown
@@ -76,6 +87,15 @@ class GymnasiumEnvironments(HostEnvironments):
         return HostStep(
             np.stack(observation), np.array(reward, np.float32), np.array(terminated, bool), np.array(truncated, bool)
         )
+
+    def place(self, index: int, context: Float[np.ndarray, " P"]) -> None:
+        """Give one environment a context, which holds from its next reset on."""
+        world = self._world
+        if len(context) != len(world.contexts):
+            raise InputError(f"context: {len(context)} numbers are not allowed; {world.name} has {len(world.contexts)}")
+        found = dict(zip((one.name for one in world.contexts), np.asarray(context, np.float64).tolist(), strict=True))
+        values = {parameter.name: parameter.default for parameter in world.parameters} | found
+        self._placed[index] = classic.with_derived(world.identifier, values)
 
     def close(self) -> None:
         """Close every environment; errors are ignored."""
@@ -112,9 +132,34 @@ def make(name: str, **given: Any) -> GymnasiumWorld:
         raise InputError(f"world: '{name}' has no time limit of its own; a --horizon must be given")
     probe = _create(name, identifier)
     probe.close()
+    given["parameters"] = _parameters(identifier, probe.unwrapped)
     shown, taken = probe.observation_space, probe.action_space
     observation_space = cast(Box, as_space(name, "observation", shown, spaces, _dtype(shown)))
     return GymnasiumWorld(name, identifier, observation_space, as_space(name, "action", taken, spaces), **given)
+
+
+def _parameters(identifier: str, environment: gymnasium.Env[Any, Any]) -> tuple[ContextParameter, ...]:
+    """What may vary: the numbers of `classic` where the task is known, else every public attribute that is a float."""
+    if identifier in NOTHING:
+        return ()
+    if (listed := classic.PARAMETERS.get(identifier)) is not None:
+        return tuple(parameter for parameter in listed if _attribute(environment, parameter.name) is not None)
+    attributes = dict(pair for kind in reversed(type(environment).__mro__) for pair in vars(kind).items())
+    attributes |= vars(environment)
+    found = {name: value for name, value in attributes.items() if isinstance(value, float) and not name.startswith("_")}
+    return tuple(around(name, float(value)) for name, value in found.items() if value and np.isfinite(value))
+
+
+def _attribute(environment: gymnasium.Env[Any, Any], name: str) -> str | None:
+    """The attribute that holds a parameter; Gymnasium writes some of them in capitals. None if there is none."""
+    return next((written for written in (name, name.upper()) if hasattr(environment, written)), None)
+
+
+def _set_attributes(environment: gymnasium.Env[Any, Any], values: dict[str, float]) -> None:
+    """Set attributes of the environment behind Gymnasium's wrappers."""
+    for name, value in values.items():
+        if (written := _attribute(environment.unwrapped, name)) is not None:
+            setattr(environment.unwrapped, written, value)
 
 
 def _registered(name: str, identifier: str) -> gymnasium.envs.registration.EnvSpec:

@@ -1,5 +1,6 @@
 """Worlds from Gymnax: MinAtar, classic control, bsuite and a few more."""
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,8 @@ from gymnax.environments.environment import Environment
 from jaxtyping import Array, Bool, Float
 
 from evarl.errors import InputError, unknown_name
+from evarl.worlds import classic
+from evarl.worlds.contexts import Context, ContextParameter, around, site_values
 from evarl.worlds.spaces import Box, Space, as_space
 from evarl.worlds.world import Action, Key, Observation, Physics, World, bounded_returns, lenient_promotion, strong
 
@@ -31,6 +34,9 @@ MOST_REWARD = {"Asterix-MinAtar": 1.0, "Freeway-MinAtar": 1.0, "Breakout-MinAtar
 Asterix: each row holds one thing, and the player stands in one row. Freeway: one crossing. Breakout: one brick. Space
 Invaders: five steps lie between two shots, which climb nine rows, so at most two are in flight, each good for one alien."""
 
+IDLE = ("max_steps_in_episode", "SimpleBandit-bsuite optimal_return")
+"""Numbers of Gymnax's parameters that change nothing: the horizon is evarl's own, and regret is not shown."""
+
 
 @dataclass(frozen=True, eq=False)
 class GymnaxWorld(World):
@@ -42,46 +48,69 @@ class GymnaxWorld(World):
 
     name: str
     environment: Environment[Any, Any]
-    parameters: Any
+    defaults: Any
     """Gymnax's `EnvParams`."""
     horizon: int
     discount: float = 0.99
     observation_dtype: str = "float32"
     """"bool" for worlds whose observations are zeros and ones, which takes a quarter of the memory."""
+    contexts: tuple[Context, ...] = ()
     observation_space: Box = field(init=False)
     action_space: Space = field(init=False)
 
     def __post_init__(self) -> None:
         with lenient_promotion():
-            shown = self.environment.observation_space(self.parameters)
-            taken = self.environment.action_space(self.parameters)
+            shown = self.environment.observation_space(self.defaults)
+            taken = self.environment.action_space(self.defaults)
         observation_space = as_space(self.name, "observation", shown, spaces, self.observation_dtype)
         object.__setattr__(self, "observation_space", observation_space)
         object.__setattr__(self, "action_space", as_space(self.name, "action", taken, spaces))
 
-    def initial(self, key: Key) -> Physics:
+    def initial(self, key: Key, context: Array | None = None) -> Physics:
         """Draw a start state by Gymnax's reset."""
         with lenient_promotion():
-            _, state = self.environment.reset_env(key, self.parameters)
+            _, state = self.environment.reset_env(key, self._settings(context))
         return strong(state)
 
     def transition(
-        self, key: Key, physics: Physics, action: Action
+        self, key: Key, physics: Physics, action: Action, context: Array | None = None
     ) -> tuple[Physics, Float[Array, ""], Bool[Array, ""]]:
         """Move by Gymnax's step, without its auto-reset."""
         with lenient_promotion():
-            _, state, reward, terminated, _ = self.environment.step_env(key, physics, action, self.parameters)
+            settings = self._settings(context)
+            _, state, reward, terminated, _ = self.environment.step_env(key, physics, action, settings)
         return strong(state), jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
+
+    @property
+    def parameters(self) -> tuple[ContextParameter, ...]:  # type: ignore[override]
+        """Numbers of Gymnax's `EnvParams`: those of `classic` where the task is known, else all but `IDLE` and zeros."""
+        if (listed := classic.PARAMETERS.get(self._identifier)) is not None:
+            return listed
+        fields = {one.name: getattr(self.defaults, one.name) for one in dataclasses.fields(self.defaults)}
+        found = {name: value for name, value in fields.items() if isinstance(value, float) and value}
+        idle = {one.removeprefix(f"{self._identifier} ") for one in IDLE}
+        return tuple(around(name, value) for name, value in found.items() if name not in idle)
+
+    @property
+    def _identifier(self) -> str:
+        return self.name.removeprefix("gymnax/")
+
+    def _settings(self, context: Float[Array, " P"] | None) -> Any:
+        """Gymnax's `EnvParams` at one site."""
+        if context is None:
+            return self.defaults
+        values = site_values(self.parameters, self.contexts, context)
+        return self.defaults.replace(**classic.with_derived(self._identifier, values))
 
     def return_range(self) -> tuple[float, float] | None:
         """From the highest reward of a step, for games in which it is known."""
-        most = MOST_REWARD.get(self.name.removeprefix("gymnax/"))
+        most = MOST_REWARD.get(self._identifier)
         return None if most is None else bounded_returns(0.0, most, self.horizon, self.discount)
 
     def observation(self, physics: Physics) -> Observation:
         """Gymnax's observation of a state, made without a key or the last action; see `EXCLUDED`."""
         with lenient_promotion():
-            shown = self.environment.observe(None, physics, None, self.parameters)
+            shown = self.environment.observe(None, physics, None, self.defaults)
         if not shown.shape and self.observation_space.shape:  # an index
             return jax.nn.one_hot(shown, self.observation_space.size, dtype=self.observation_dtype)
         return shown.astype(self.observation_dtype)
@@ -102,7 +131,7 @@ def make(name: str, **given: Any) -> GymnaxWorld:
     if name not in names():
         raise unknown_name("world", name, names())
     with lenient_promotion():
-        environment, parameters = gymnax.make(identifier)
-    given = {"horizon": int(parameters.max_steps_in_episode)} | given
+        environment, defaults = gymnax.make(identifier)
+    given = {"horizon": int(defaults.max_steps_in_episode)} | given
     dtype = "bool" if identifier.endswith("-MinAtar") else "float32"
-    return GymnaxWorld(name, environment, parameters, observation_dtype=dtype, **given)
+    return GymnaxWorld(name, environment, defaults, observation_dtype=dtype, **given)

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.errors import unknown_name
+from evarl.worlds.contexts import Context, ContextParameter, site_values
 from evarl.worlds.spaces import Box, Discrete
 from evarl.worlds.world import Key, World, bounded_returns
 
@@ -38,19 +40,37 @@ class Navigation(World):
     obstacles: tuple[tuple[tuple[float, float], tuple[float, float]], ...] = OBSTACLES
     horizon: int = 50
     discount: float = 0.99
+    contexts: tuple[Context, ...] = ()
     observation_space: Box = Box((2,), 0.0, 1.0)
     action_space: Discrete = Discrete(4)
 
-    def initial(self, key: Key) -> Float[Array, "2"]:
+    @property
+    def parameters(self) -> tuple[ContextParameter, ...]:  # type: ignore[override]
+        """How far and how surely a step goes, and which of the obstacles stand."""
+        return (
+            ContextParameter("slip", 0.0, 0.0, 0.9, "probability that a step goes in a random direction"),
+            ContextParameter("wind", 0.0, -0.1, 0.1, "drift to the right in each step"),
+            ContextParameter("step-size", self.step_size, 0.05, 0.5, "length of a step"),
+            *(
+                ContextParameter(f"obstacle-{number}", 1.0, 0.0, 1.0, f"whether the obstacle at {corner} stands", True)
+                for number, (corner, _) in enumerate(self.obstacles, start=1)
+            ),
+        )
+
+    def initial(self, key: Key, context: Array | None = None) -> Float[Array, "2"]:
         """The only start state of the paper."""
         return jnp.asarray(START, jnp.float32)
 
     def transition(
-        self, key: Key, physics: Float[Array, "2"], action: Int[Array, ""]
+        self, key: Key, physics: Float[Array, "2"], action: Int[Array, ""], context: Array | None = None
     ) -> tuple[Float[Array, "2"], Float[Array, ""], Bool[Array, ""]]:
         """Move one step in one of the four directions."""
-        target = jnp.clip(physics + self.step_size * jnp.asarray(DIRECTIONS, jnp.float32)[action], 0.0, 1.0)
-        target = jnp.where(self._touches_obstacle(physics, target), physics, target)
+        if context is None:
+            target = jnp.clip(physics + self.step_size * jnp.asarray(DIRECTIONS, jnp.float32)[action], 0.0, 1.0)
+            touches = self._touched(physics, target).any()
+        else:
+            target, touches = self._varied(key, physics, action, context)
+        target = jnp.where(touches, physics, target)
         distance = jnp.linalg.norm(target - jnp.asarray(GOAL, jnp.float32))
         reached = distance <= GOAL_RADIUS
         return target, -distance + GOAL_BONUS * reached.astype(jnp.float32), reached
@@ -64,14 +84,38 @@ class Navigation(World):
         """The position itself."""
         return physics
 
-    def _touches_obstacle(self, begin: Float[Array, "2"], end: Float[Array, "2"]) -> Bool[Array, ""]:
-        """Whether a step touches an obstacle; steps are parallel to an axis, so it is enough to compare bounding boxes."""
-        if not self.obstacles:
-            return jnp.zeros((), bool)
-        corners = np.asarray(self.obstacles, np.float32)  # [obstacle, corner, axis]
+    def _varied(
+        self, key: Key, physics: Float[Array, "2"], action: Int[Array, ""], context: Float[Array, " P"]
+    ) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
+        """Where a step of one site ends if nothing is in its way, and whether something is."""
+        site = site_values(self.parameters, self.contexts, context)
+        slips, random = jax.random.split(key)
+        slip = jax.random.uniform(slips) < site["slip"]
+        action = jnp.where(slip, jax.random.randint(random, (), 0, len(DIRECTIONS), action.dtype), action)
+        wind = jnp.stack([jnp.asarray(site["wind"], jnp.float32), jnp.float32(0.0)])
+        target = physics + site["step-size"] * jnp.asarray(DIRECTIONS, jnp.float32)[action] + wind
+        target = jnp.clip(target, 0.0, 1.0)
+        stands = [jnp.asarray(site[f"obstacle-{number + 1}"]) >= 0.5 for number in range(len(self.obstacles))]
+        touched = self._touched(physics, target) & self._meets_line(physics, target)
+        return target, (touched & jnp.asarray(stands, bool)).any()
+
+    def _touched(self, begin: Float[Array, "2"], end: Float[Array, "2"]) -> Bool[Array, " O"]:
+        """Which obstacles touch the bounding box of a step; if it is parallel to an axis, they are those that it touches."""
         low, high = jnp.minimum(begin, end), jnp.maximum(begin, end)
-        overlap = (low[None] <= corners[:, 1] + TOUCH) & (high[None] >= corners[:, 0] - TOUCH)
-        return overlap.all(axis=1).any()
+        overlap = (low[None] <= self._corners[:, 1] + TOUCH) & (high[None] >= self._corners[:, 0] - TOUCH)
+        return overlap.all(axis=1)
+
+    def _meets_line(self, begin: Float[Array, "2"], end: Float[Array, "2"]) -> Bool[Array, " O"]:
+        """Which obstacles meet the line through a step: their corners are not all on one side of it."""
+        centre, half = self._corners.mean(axis=1), (self._corners[:, 1] - self._corners[:, 0]) / 2 + np.float32(TOUCH)
+        across, along = end - begin, centre - begin[None]
+        offset = across[0] * along[:, 1] - across[1] * along[:, 0]
+        return jnp.abs(offset) <= half[:, 0] * jnp.abs(across[1]) + half[:, 1] * jnp.abs(across[0])
+
+    @property
+    def _corners(self) -> Float[np.ndarray, "O 2 2"]:
+        """Lower left and upper right corner of each obstacle."""
+        return np.asarray(self.obstacles, np.float32).reshape(-1, 2, 2)
 
 
 def open_field(horizon: int = 50, discount: float = 0.99) -> Navigation:

@@ -2,18 +2,21 @@
 
 import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 from evarl.errors import InputError, unknown_name
 from evarl.ranges import real, whole
+from evarl.registry import Registry
+from evarl.worlds.contexts import parse_contexts
 from evarl.worlds.world import AnyWorld
 
-FAMILIES = ("navigation", "tabular", "gymnax", "brax", "gymnasium")
+FAMILIES = ("navigation", "crossing", "tabular", "gymnax", "brax", "gymnasium")
 """First parts of names. Each is a module of this folder with `names()` and `make(name, **given)`, which is given a horizon and a
 discount only where they were asked for."""
 
-_registered: dict[str, Callable[..., AnyWorld]] = {}
+_own: Registry[Callable[..., AnyWorld]] = Registry("world", {})
 
 
 def register_world(name: str, make: Callable[..., AnyWorld]) -> None:
@@ -35,12 +38,15 @@ def register_world(name: str, make: Callable[..., AnyWorld]) -> None:
     family = name.split("/")[0]
     if not name or family in FAMILIES:
         raise InputError(f"world: '{name}' is not allowed; must be a name outside of {', '.join(FAMILIES)}")
-    if _registered.setdefault(name, make) is not make:
-        raise InputError(f"world: '{name}' is taken; register it under another name")
+    _own.register(name, make)
 
 
-def make_world(name: str, horizon: int | None = None, discount: float | None = None) -> AnyWorld:
+def make_world(
+    name: str, horizon: int | None = None, discount: float | None = None, context: Sequence[str] = ()
+) -> AnyWorld:
     """Build the world called `name`; horizon and discount are the world's own unless given.
+
+    `context` makes it a family of worlds: "NAME=LOW:HIGH" or "NAME=A,B,C" for each number that is hidden and varies.
 
     >>> make_world("navigation").horizon
     50
@@ -51,11 +57,15 @@ def make_world(name: str, horizon: int | None = None, discount: float | None = N
         real("discount", discount, least=0, most=1)
     given = {"horizon": horizon, "discount": discount}
     given = {key: value for key, value in given.items() if value is not None}
-    if name not in _registered:
-        return _family(name).make(name, **given)
-    world = _registered[name](**given)
+    world = _family(name).make(name, **given) if name not in _own.names() else _own_world(name, given)
+    return world.vary(parse_contexts(context, world.parameters, name)) if context else world
+
+
+def _own_world(name: str, given: dict[str, Any]) -> AnyWorld:
+    """A registered world."""
+    world = _own.get(name)(**given)
     if not isinstance(world, AnyWorld) or world.name != name:
-        raise InputError(f"world: '{name}' was registered with {_registered[name]!r:.100}, which makes {world!r:.100}")
+        raise InputError(f"world: '{name}' was registered with {_own.get(name)!r:.100}, which makes {world!r:.100}")
     return world
 
 
@@ -69,13 +79,13 @@ def world_names() -> list[str]:
     for family in FAMILIES:
         with contextlib.suppress(InputError):
             names += _family(family).names()
-    return names + list(_registered)
+    return [*names, *_own.names()]
 
 
 def _family(name: str) -> ModuleType:
     family = name.split("/")[0]
     if family not in FAMILIES:
-        raise unknown_name("world", name, [*FAMILIES, "navigation/open-field", *_registered])
+        raise unknown_name("world", name, [*FAMILIES, "navigation/open-field", *_own.names()])
     try:
         return importlib.import_module(f"evarl.worlds.{family}")
     except ModuleNotFoundError as error:

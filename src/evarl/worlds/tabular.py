@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import ArrayLike
 
 from evarl.errors import FileError, InputError, unknown_name
 from evarl.storage.files import read_regular, reason
 from evarl.storage.tensors import true_flags
+from evarl.worlds.contexts import Context, ContextParameter
 from evarl.worlds.spaces import Box, Discrete
 from evarl.worlds.world import Key, World, bounded_returns
 
@@ -25,6 +27,9 @@ LARGEST = 2**30
 class Tabular(World):
     """A finite MDP. Observations are one-hot vectors of states; entering a terminal state ends the episode.
 
+    Arrays with a leading axis C are a family of tables, whose hidden context is the number of the table; without contexts,
+    the first one holds.
+
     >>> import numpy as np
     >>> world = Tabular(transitions=np.ones((3, 2, 3)) / 3, rewards=np.zeros((3, 2)), start=np.ones(3) / 3)
     >>> world.observation_space.shape, world.action_space.n
@@ -32,33 +37,37 @@ class Tabular(World):
     """
 
     transitions: np.ndarray
-    """[S, A, S] probabilities of the next state."""
+    """[S, A, S] probabilities of the next state; [C, S, A, S] in a family of C tables."""
     rewards: np.ndarray
-    """[S, A] expected rewards."""
+    """[S, A] expected rewards; [C, S, A] in a family."""
     start: np.ndarray
-    """[S] μ_D."""
+    """[S] μ_D; a family may have [C, S]."""
     terminal: np.ndarray | None = None
     """[S] states that end an episode when entered; none by default."""
     horizon: int = 100
     discount: float = 0.9
     name: str = "tabular"
+    contexts: tuple[Context, ...] = ()
 
     def __post_init__(self) -> None:
         rewards = np.asarray(self.rewards, np.float64)
-        if rewards.ndim != 2 or not rewards.size or not (np.abs(rewards) <= np.finfo(np.float32).max).all():
+        if rewards.ndim not in (2, 3) or not rewards.size or not (np.abs(rewards) <= np.finfo(np.float32).max).all():
             raise InputError(
                 f"{self.name}: rewards must be an [S, A] array of finite float32; got shape {rewards.shape}"
             )
-        states, actions = rewards.shape
+        *family, states, actions = rewards.shape
         terminal = np.zeros(states, bool) if self.terminal is None else self.terminal
         arrays = {"rewards": rewards, "terminal": np.asarray(terminal, bool)}
         arrays |= {label: np.asarray(getattr(self, label), np.float64) for label in ("transitions", "start")}
-        shapes = {"transitions": (states, actions, states), "start": (states,), "terminal": (states,)}
+        shapes = {"transitions": (*family, states, actions, states), "start": (states,), "terminal": (states,)}
+        if arrays["start"].ndim == 2:
+            shapes["start"] = (*family, states)
         for label, shape in shapes.items():
             array = arrays[label]
             if array.shape != shape:
+                axes = "[C, S, A]" if family else "[S, A]"
                 raise InputError(
-                    f"{self.name}: {label} has shape {array.shape}; must be {shape}, as rewards are [S, A]"
+                    f"{self.name}: {label} has shape {array.shape}; must be {shape}, as rewards are {axes}"
                 )
             if label != "terminal" and ((array < 0).any() or not np.allclose(array.sum(-1), 1.0, atol=1e-6)):
                 raise InputError(f"{self.name}: {label} must be probabilities that sum to 1 over the last axis")
@@ -66,31 +75,55 @@ class Tabular(World):
             object.__setattr__(self, label, array)  # as frozen dataclasses normalise their fields
 
     @property
+    def parameters(self) -> tuple[ContextParameter, ...]:  # type: ignore[override]
+        """Which of the C tables holds; nothing where there is only one."""
+        if self.rewards.ndim == 2:
+            return ()
+        return (
+            ContextParameter("context", 0.0, 0.0, len(self.rewards) - 1.0, "which of the tables holds", whole=True),
+        )
+
+    def at(self, context: ArrayLike) -> "Tabular":
+        """The plain table of one context, given by its number."""
+        (number,) = np.ravel(np.asarray(context, np.float64)).tolist()
+        if number not in range(len(self.rewards) if self.rewards.ndim == 3 else 1):
+            raise InputError(f"context: {number:g} is not allowed; {self.name} has no such table")
+        if self.rewards.ndim == 2:
+            return replace(self, contexts=())
+        index = int(number)
+        start = self.start[index] if self.start.ndim == 2 else self.start
+        name = f"{self.name} (context={index})"
+        return replace(
+            self, transitions=self.transitions[index], rewards=self.rewards[index], start=start, name=name, contexts=()
+        )
+
+    @property
     def state_count(self) -> int:  # type: ignore[override]
         """The number S of states."""
-        return self.rewards.shape[0]
+        return self.rewards.shape[-2]
 
     @property
     def observation_space(self) -> Box:  # type: ignore[override]
         """One-hot vectors of length S."""
-        return Box((self.rewards.shape[0],), 0.0, 1.0)
+        return Box((self.rewards.shape[-2],), 0.0, 1.0)
 
     @property
     def action_space(self) -> Discrete:  # type: ignore[override]
         """The A actions."""
-        return Discrete(self.rewards.shape[1])
+        return Discrete(self.rewards.shape[-1])
 
-    def initial(self, key: Key) -> Int[Array, ""]:
+    def initial(self, key: Key, context: Array | None = None) -> Int[Array, ""]:
         """Draw a state from μ_D."""
-        return jax.random.categorical(key, jnp.log(jnp.asarray(self.start, jnp.float32)))
+        start = self._table(self.start, 1, context)
+        return jax.random.categorical(key, jnp.log(start))
 
     def transition(
-        self, key: Key, physics: Int[Array, ""], action: Int[Array, ""]
+        self, key: Key, physics: Int[Array, ""], action: Int[Array, ""], context: Array | None = None
     ) -> tuple[Int[Array, ""], Float[Array, ""], Bool[Array, ""]]:
         """Draw the next state."""
-        probabilities = jnp.asarray(self.transitions, jnp.float32)[physics, action]
+        probabilities = self._table(self.transitions, 3, context)[physics, action]
         successor = jax.random.categorical(key, jnp.log(probabilities))
-        reward = jnp.asarray(self.rewards, jnp.float32)[physics, action]
+        reward = self._table(self.rewards, 2, context)[physics, action]
         return successor, reward, jnp.asarray(self.terminal)[successor]
 
     def return_range(self) -> tuple[float, float]:
@@ -99,7 +132,14 @@ class Tabular(World):
 
     def observation(self, physics: Int[Array, ""]) -> Float[Array, " S"]:
         """The state as a one-hot vector."""
-        return jax.nn.one_hot(physics, self.rewards.shape[0], dtype=jnp.float32)
+        return jax.nn.one_hot(physics, self.rewards.shape[-2], dtype=jnp.float32)
+
+    def _table(self, array: np.ndarray, axes: int, context: Array | None) -> Array:
+        """An array in float32, of the context's table where it has an axis more: of the first one without a context."""
+        tables = jnp.asarray(array, jnp.float32)
+        if array.ndim == axes:
+            return tables
+        return tables[0 if context is None else jnp.round(context[0]).astype(jnp.int32)]
 
 
 def chain(horizon: int = 100, discount: float = 0.9) -> Tabular:

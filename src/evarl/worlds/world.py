@@ -3,12 +3,16 @@
 A compiled world is described by three pure functions of its *physics* (an arbitrary pytree): how it begins, how it moves and
 what it shows. This module adds the clock: every world has a horizon, and reaching it (`truncated`) is distinguished from an end
 that belongs to the task (`terminated`). Worlds do not reset themselves; simulators do.
+
+A family of worlds has `contexts`. There, how a world begins and moves may also depend on a hidden context, which is carried in
+the state; what it shows may not.
 """
 
 import abc
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +20,8 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
+from evarl.errors import InputError
+from evarl.worlds.contexts import Context, ContextParameter
 from evarl.worlds.spaces import Box, Space
 
 Key = PRNGKeyArray | UInt32[Array, "2"]
@@ -27,11 +33,13 @@ Action = Array
 
 
 class WorldState(struct.PyTreeNode):
-    """Everything the future of an episode depends on: the physics and the clock."""
+    """Everything the future of an episode depends on: the physics, the clock and the context."""
 
     physics: Physics
     elapsed: Int[Array, ""]
     """Steps taken since the episode began."""
+    context: Float[Array, " P"] | None = None
+    """Hidden numbers of this site, one for each of the world's `contexts`; None where there are none."""
 
 
 class Step(NamedTuple):
@@ -63,6 +71,16 @@ class AnyWorld(abc.ABC):
     """Whether an episode can begin at any state, with new randomness each time."""
     environment_bytes: ClassVar[int]
     """Memory that each open environment takes outside of compiled programs, at least."""
+    parameters: tuple[ContextParameter, ...] = ()
+    """What may vary from site to site."""
+    contexts: tuple[Context, ...] = ()
+    """What does vary, and how it is drawn; empty for a single world."""
+
+    def vary(self, contexts: tuple[Context, ...]) -> Self:
+        """The family of worlds in which these contexts are hidden."""
+        if not dataclasses.is_dataclass(self) or "contexts" not in {f.name for f in dataclasses.fields(self)}:
+            raise InputError(f"context: {self.name} cannot vary; a world with contexts is a dataclass with that field")
+        return dataclasses.replace(self, contexts=contexts)
 
     def return_range(self) -> tuple[float, float] | None:
         """Lowest and highest discounted return that any policy can have; None where they are not known."""
@@ -72,7 +90,8 @@ class AnyWorld(abc.ABC):
 class World(AnyWorld):
     """A world in JAX, described by three pure functions of its physics: `initial`, `transition` and `observation`.
 
-    It must be hashable, because it is a static argument of compiled programs: a frozen dataclass, or a plain class.
+    It must be hashable, because it is a static argument of compiled programs: a frozen dataclass, or a plain class. In a
+    family of worlds `initial` and `transition` are given the context as a last argument; without contexts they are not.
     """
 
     can_restart = True
@@ -81,31 +100,39 @@ class World(AnyWorld):
     """Number of states where the physics is an index 0, 1, …; None elsewhere."""
 
     @abc.abstractmethod
-    def initial(self, key: Key) -> Physics:
+    def initial(self, key: Key, context: Any = None) -> Physics:
         """Draw a start state from μ_D."""
 
     @abc.abstractmethod
-    def transition(self, key: Key, physics: Physics, action: Action) -> tuple[Physics, Array, Array]:
+    def transition(
+        self, key: Key, physics: Physics, action: Action, context: Any = None
+    ) -> tuple[Physics, Array, Array]:
         """Move one step: the next physics, the reward, and whether the task ended there."""
 
     @abc.abstractmethod
     def observation(self, physics: Physics) -> Observation:
         """What the policy observes."""
 
-    def reset(self, key: Key) -> tuple[WorldState, Observation]:
+    def reset(self, key: Key, context: Array | None = None) -> tuple[WorldState, Observation]:
         """Begin an episode at a start state drawn from μ_D."""
-        return self.begin(self.initial(key))
+        return self.begin(self.initial(key, *_given(context)), context)
 
-    def begin(self, physics: Physics) -> tuple[WorldState, Observation]:
+    def begin(self, physics: Physics, context: Array | None = None) -> tuple[WorldState, Observation]:
         """Begin an episode at a given state, with the full horizon ahead."""
-        return WorldState(physics=physics, elapsed=jnp.zeros((), jnp.int32)), self.observation(physics)
+        return WorldState(physics, jnp.zeros((), jnp.int32), context), self.observation(physics)
 
     def step(self, key: Key, state: WorldState, action: Action) -> Step:
         """Move one step; `truncated` says that the horizon was reached without the task having ended."""
-        physics, reward, terminated = self.transition(key, state.physics, action)
+        physics, reward, terminated = self.transition(key, state.physics, action, *_given(state.context))
         elapsed = state.elapsed + 1
         truncated = (elapsed >= self.horizon) & ~terminated
-        return Step(WorldState(physics, elapsed), self.observation(physics), reward, terminated, truncated)
+        following = WorldState(physics, elapsed, state.context)
+        return Step(following, self.observation(physics), reward, terminated, truncated)
+
+
+def _given(context: Array | None) -> tuple[Array, ...]:
+    """The context as a last argument, unless it has no numbers: a single world may be used once for each of some sites."""
+    return () if context is None or not context.shape[-1] else (context,)
 
 
 class HostWorld(AnyWorld):
@@ -129,6 +156,10 @@ class HostEnvironments(abc.ABC):
     @abc.abstractmethod
     def step(self, action: np.ndarray) -> "HostStep":
         """Move every environment by one step; none of them resets itself."""
+
+    def place(self, index: int, context: Float[np.ndarray, " P"]) -> None:
+        """Give one environment a context, which holds from its next reset on."""
+        raise InputError("context: these environments cannot vary")
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -1,0 +1,186 @@
+"""Training in families of worlds: which environments share a context, who sees it, and that resuming changes nothing."""
+
+import dataclasses
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import evarl
+from evarl import AgentConfig, EvaluatorConfig, NetworkConfig, PPOConfig
+from evarl.errors import InputError
+from evarl.learning import make_learner
+from evarl.learning.base_policies import build_assessment
+from evarl.learning.evaluability import behaviours, by_context, gather_evidence, predict
+from evarl.simulation import Batch, simulator_for
+from tests.runs.test_runs import RESULTS, same_files
+
+SMALL = {
+    "environments": 12,
+    "contexts": 3,
+    "rollouts_per_start": 2,
+    "steps": 5,
+    "horizon": 10,
+    "updates": 7,
+    "ramp": 0,
+    "agent": AgentConfig(hidden_sizes=(8,), ppo=PPOConfig(epochs=1, minibatches=2)),
+    "evaluator": EvaluatorConfig(
+        network=NetworkConfig(width=8, heads=2, layers=1), batch_size=12, initial_steps=5, steps=1, warmup=1, policies=5
+    ),
+}
+
+
+def small(preset="crossing", **changes):
+    return evarl.with_settings(evarl.preset(preset), SMALL | {"beta": 0.5, "context_updates": 3} | changes).resolved()
+
+
+def learner_for(config):
+    return make_learner(config, build_assessment(config, print) if config.evaluator_mode != "none" else None)
+
+
+def test_groups_share_a_context_that_is_drawn_anew_after_so_many_updates():
+    learner = learner_for(small(context=("bridge=0:1",)))
+    state = learner.init(jax.random.PRNGKey(0))
+    gather = jax.jit(learner.gather)
+    seen = []
+    for index in range(7):
+        worlds, experience = gather(state, state.worlds, jnp.int32(index))
+        state = state.replace(worlds=worlds, key=experience.keys.next_update)
+        context = np.asarray(experience.trajectory.context)
+        assert context.shape == (12, 1)
+        assert (context.reshape(3, 4) == context[::4]).all(), "four neighbours share a context"
+        assert len(np.unique(context)) == 3
+        starts = np.asarray(experience.trajectory.start_label[0])
+        assert (starts == 0).all() == (index % 3 == 0), "with new contexts all episodes begin anew"
+        seen.append(context[:, 0])
+    same = [[bool((a == b).all()) for b in seen] for a in seen]
+    assert same == [[i // 3 == j // 3 for j in range(7)] for i in range(7)]
+
+
+def test_each_context_is_predicted_from_its_own_assessment():
+    """`predict` of C contexts at once is the evaluator's prediction context by context."""
+    learner = learner_for(small(context=("bridge=0:1",)))
+    state = learner.init(jax.random.PRNGKey(1))
+    fixed, evaluation = learner.evaluability, state.evaluation
+    _, (trajectory, rollout, _) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
+    assert rollout.reward.shape == (6, 3 * 4, 1)
+    evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
+    shown = behaviours(evidence.observed.behaviour, 3)
+    assert len(np.unique(np.asarray(shown.rolled_out).sum(axis=1))) > 1
+    evaluator = evaluation.evaluator.replace(behaviour=jax.tree.map(lambda x: x * 2.0, evaluation.evaluator.behaviour))
+    found = by_context(predict(fixed, evaluator, trajectory, evidence.observed.behaviour), 3)
+    queries = by_context(trajectory.observation, 3)
+    for c in range(3):
+        one = jax.tree.map(lambda x, c=c: x[c], shown)
+        np.testing.assert_allclose(found[c], fixed.evaluator.predict(evaluator, one, queries[c]), rtol=1e-5, atol=1e-6)
+
+
+def test_the_critic_sees_the_context_and_the_policy_does_not():
+    config = small(context=("bridge=0:1",))
+    learner = learner_for(config)
+    policy = learner.init(jax.random.PRNGKey(0)).agent.policy
+    observation = jnp.ones((2, 56), bool)
+    one, other = jnp.zeros((2, 1)), jnp.ones((2, 1))
+    agent = learner.agent
+    assert (agent.value(policy, observation, one) != agent.value(policy, observation, other)).all()
+    inputs = [
+        policy.actor["params"]["MLP_0"]["Dense_0"]["kernel"],
+        policy.critic["params"]["MLP_0"]["Dense_0"]["kernel"],
+    ]
+    assert [x.shape[0] for x in inputs] == [56, 57]
+    with pytest.raises(InputError, match="give one for each observation"):
+        agent.value(policy, observation)
+    blind = learner_for(dataclasses.replace(config, critic_sees_context=False))
+    assert blind.agent.value(blind.init(jax.random.PRNGKey(0)).agent.policy, observation).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"agent.algorithm": "ppo", "shape": "both", "critic_sees_context": False},
+        pytest.param({"gradient": "score"}, marks=pytest.mark.slow),
+        pytest.param({"gradient": "critic", "queries": "visited", "context_updates": None}, marks=pytest.mark.slow),
+        {"beta": 0.0, "evaluator_mode": "none"},
+    ],
+    ids=str,
+)
+def test_a_resumed_run_has_the_same_bits(changes, tmp_path):
+    config = small(seeds=2, **changes)
+    whole = evarl.train(config, out=tmp_path / "whole", quiet=True, checkpoint_seconds=1e-3)
+    checkpoints = sorted((whole.path / "checkpoints" / "seeds-0-1").iterdir())
+    assert len(checkpoints) > 1
+    shutil.copytree(whole.path, tmp_path / "cut")
+    (tmp_path / "cut" / "summary.json").unlink()
+    for newer in checkpoints[1:]:  # the one that is left is not the first of its contexts
+        (tmp_path / "cut" / newer.relative_to(whole.path)).unlink()
+    again = evarl.train(config, out=tmp_path / "cut", quiet=True, resume=True)
+    files = RESULTS if config.evaluator_mode == "none" else [*RESULTS, "evaluator/seed-0.safetensors"]
+    assert same_files(whole.path, again.path, files)
+
+
+def test_contexts_go_by_name_into_an_assessment_in_another_world():
+    """Slip acts in the open field too; obstacles, of which it has none, do not."""
+    texts = ("obstacle-1=0,1", "slip=0:0.5")
+    config = small("navigation", context=texts, gradient="exact", queries="start", **{"assessment.horizon": 3})
+    learner = learner_for(config)
+    assert [context.name for context in learner.assessment.world.contexts] == ["slip"]
+    state = learner.init(jax.random.PRNGKey(0))
+    _, (trajectory, rollout, _) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
+    assert trajectory.context.shape == (12, 2)
+    assert rollout.reward.shape == (3, 3 * 4, 1)
+    state, metrics = jax.jit(learner.update)(state, jnp.int32(5))
+    assert int(metrics["fault"]) == 0
+
+
+def test_host_environments_get_their_contexts_back():
+    """What was drawn depends on the seed and the period alone, so a run that is resumed in its middle has the same."""
+    world = evarl.make_world("gymnasium/CartPole-v1", context=["length=0.3:2"])
+    simulator = simulator_for(world)
+    batch = Batch(4, 5, 2, contexts=2, context_updates=3)
+    begun = [simulator.begin(batch, jax.random.PRNGKey(0), seed=7, index=index) for index in (3, 5, 6)]
+    first, later, other = (one.contexts for one in begun)
+    np.testing.assert_array_equal(first, later)
+    assert (first != other).all()
+    assert (first.reshape(2, 2) == first[::2]).all()
+    lengths = [one.unwrapped.length for one in begun[0].environments._environments]
+    np.testing.assert_allclose(lengths, first[:, 0], rtol=1e-6)
+    renewed = simulator.renew(batch, begun[1], jax.random.PRNGKey(0), 5)
+    np.testing.assert_array_equal(renewed.contexts, first)
+    for one in begun:
+        one.environments.close()
+
+
+def test_a_host_world_is_trained_over_contexts(tmp_path):
+    settings = {"world": "gymnasium/CartPole-v1", "context": ("length=0.3:2",), "horizon": 8, "beta": 0.5, "updates": 3}
+    settings |= {
+        "context_updates": 1,
+        "assessment.horizon": 4,
+        "assessment.scenarios": 2,
+        "steps": 8,
+        "environments": 6,
+    }
+    config = small("crossing", **settings)
+    run = evarl.train(config, out=tmp_path / "run", quiet=True)
+    assert run.metrics.num_rows == 3
+    assert np.isfinite(run.metrics["evaluator_loss"].to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"context": (), "contexts": 3}, "contexts: has no effect without --context NAME=LOW:HIGH"),
+        ({"contexts": 5}, "contexts: 5 does not divide the 12 environments"),
+        ({"contexts": 4}, "rollouts-per-start: 2 does not divide the 3 environments of a context"),
+        ({"context": ("brigde=0:1",)}, "bridge"),
+        ({"context": ("bridge=0:2",)}, "context: bridge=2 is not allowed; crossing takes 0 to 1"),
+        ({"queries": "visited"}, "queries: visited does not go with gradient exact; must be start"),
+        ({"rollouts_per_start": 1}, "rollouts-per-start: 1 of 12 environments cannot serve gradient exact"),
+    ],
+)
+def test_refused_settings(changes, said, tmp_path):
+    with pytest.raises(InputError, match=said):
+        evarl.train(small(**changes), out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
