@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from evarl.errors import InputError
 from evarl.ranges import flag, real, whole
@@ -65,8 +65,16 @@ class EvaluatorConfig:
     """Policy updates before the evaluator is used; the memory fills meanwhile."""
     policies: int = 10
     """Most recent policies that the memory keeps."""
+    states: Literal["visited", "start"] = "visited"
+    """States at which returns are remembered: all that a policy visits, or only those in which its episodes begin, where the
+    observation does not tell how much of an episode is left. The latter needs contexts that are drawn anew in each update."""
     transitions: int | None = None
-    """Visited states kept of each policy; all of a batch when not given."""
+    """States kept of each policy; all of a batch when not given."""
+    final_steps: int = 0
+    """Gradient steps in the last update, with a step size that falls to 0."""
+    lower_quantile: float | None = None
+    """Level of a second network that predicts a lower quantile of the value over the contexts that a behaviour leaves possible,
+    for tighter certificates of sites; fitted to a critic that sees the context, whose values have no noise of episodes."""
     every: int = 1
     """Fit in one policy update out of this many: above 1, the evaluator lags behind the policy."""
     file: str | None = None
@@ -80,9 +88,11 @@ class EvaluatorConfig:
         """Refuse settings that cannot work."""
         for name in ("batch_size", "steps", "policies", "every"):
             whole(flag("evaluator", name), getattr(self, name))
-        for name in ("initial_steps", "warmup"):
+        for name in ("initial_steps", "warmup", "final_steps"):
             whole(flag("evaluator", name), getattr(self, name), least=0)
         if self.transitions is not None:
             whole("evaluator.transitions", self.transitions)
         real("evaluator.learning-rate", self.learning_rate, above=0)
+        if self.lower_quantile is not None:
+            real("evaluator.lower-quantile", self.lower_quantile, above=0, most=0.5)
         self.network.validate()

@@ -49,6 +49,13 @@ class RunningScale(struct.PyTreeNode):
         return self.square - self.mean**2 > FLOOR * (1.0 + self.mean**2)
 
 
+class LowerQuantile(struct.PyTreeNode):
+    """The network of a lower quantile, as it is fitted."""
+
+    parameters: Any
+    optimizer: optax.OptState
+
+
 class EvaluatorState(struct.PyTreeNode):
     """Everything that fitting changes."""
 
@@ -58,6 +65,8 @@ class EvaluatorState(struct.PyTreeNode):
     behaviour: Any
     """A behaviour with a `RunningScale` for each leaf, over policies and start states."""
     observation: RunningScale
+    lower: LowerQuantile | None = None
+    """None unless the configuration has a `lower_quantile`."""
 
     def steps(self) -> int:
         """Gradient steps taken so far, as the optimiser counts them; 0 if it was never fitted."""
@@ -100,14 +109,24 @@ class Evaluator:
         """An evaluator that was never fitted."""
         k, width = self.scenarios.shape[0], self.observation_space.size
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.behaviour)
-        parameters = self.network.init(key, jnp.zeros((k, width)), features(zeros), jnp.zeros((1, width)))
+        keys = [key] if self.config.lower_quantile is None else list(jax.random.split(key))
+        inputs = jnp.zeros((k, width)), features(zeros), jnp.zeros((1, width))
+        networks = [self.network.init(key, *inputs) for key in keys]
+        (parameters, optimizer), *lower = [(network, self.optimizer.init(network)) for network in networks]
         target, observation = RunningScale.create(()), RunningScale.create((width,))
         behaviour = jax.tree.map(lambda x: RunningScale.create(x.shape[1:]), self.behaviour)
-        return EvaluatorState(parameters, self.optimizer.init(parameters), target, behaviour, observation)
+        quantile = LowerQuantile(*lower[0]) if lower else None
+        return EvaluatorState(parameters, optimizer, target, behaviour, observation, quantile)
 
     def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Array) -> Float[Array, " Q"]:
         """V̂ at the queries [Q, ...] for the policy that behaved like this, in units of reward."""
         standardised = self._standardised(state, state.parameters, behaviour, queries)
+        return standardised * state.target.deviation() + state.target.mean
+
+    def predict_lower(self, state: EvaluatorState, behaviour: Behaviour, queries: Array) -> Float[Array, " Q"]:
+        """The predicted lower quantile of the value at the queries [Q, ...], in units of reward."""
+        assert state.lower is not None
+        standardised = self._standardised(state, state.lower.parameters, behaviour, queries)
         return standardised * state.target.deviation() + state.target.mean
 
     def rescale(self, state: EvaluatorState, record: PolicyRecord, rate: Float[Array, ""]) -> EvaluatorState:
@@ -118,24 +137,54 @@ class Evaluator:
         return state.replace(target=state.target.update(record.target, rate), behaviour=behaviour)
 
     def fit(
-        self, state: EvaluatorState, memory: Memory, stored: Int[Array, ""], steps: Int[Array, ""], key: Key
+        self,
+        state: EvaluatorState,
+        memory: Memory,
+        stored: Int[Array, ""],
+        steps: Int[Array, ""],
+        key: Key,
+        decay: bool | Bool[Array, ""] = False,
     ) -> tuple[EvaluatorState, Float[Array, ""]]:
         """The state after some gradient steps on the memory, and the mean loss in squared reward.
 
-        `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out.
+        `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out. With
+        `decay` the step size falls to 0.
         """
         filled = jnp.minimum(stored, memory.policies)
 
         def one_step(index: Array, carry: tuple[EvaluatorState, Array]) -> tuple[EvaluatorState, Array]:
             state, total = carry
             batch = memory.sample(jax.random.fold_in(key, index), filled, self.config.batch_size)
+            share = jnp.where(decay, 1.0 - index.astype(jnp.float32) / steps.astype(jnp.float32), 1.0)
             loss, gradient = jax.value_and_grad(self._loss)(state.parameters, state, batch)
-            parameters, optimizer = descend(self.optimizer, gradient, state.optimizer, state.parameters)
-            return state.replace(parameters=parameters, optimizer=optimizer), total + loss
+            lower = state.lower
+            if lower is not None:
+                slope = jax.grad(self._pinball_loss)(lower.parameters, state, batch)
+                lower = LowerQuantile(*self._descend(slope, lower.optimizer, lower.parameters, share))
+            parameters, optimizer = self._descend(gradient, state.optimizer, state.parameters, share)
+            return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss
 
         state, total = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(())))
         mean = total / jnp.maximum(steps, 1).astype(jnp.float32)
         return state, mean * state.target.deviation() ** 2
+
+    def _descend(
+        self, gradient: Any, optimizer: optax.OptState, parameters: Any, share: Float[Array, ""]
+    ) -> tuple[Any, optax.OptState]:
+        """One gradient step, of which only a share is taken where the last steps decay."""
+        stepped, optimizer = descend(self.optimizer, gradient, optimizer, parameters)
+        if self.config.final_steps:
+            stepped = jax.tree.map(lambda old, new: old + share * (new - old), parameters, stepped)
+        return stepped, optimizer
+
+    def _pinball_loss(self, parameters: Any, state: EvaluatorState, batch: PolicyRecord) -> Float[Array, ""]:
+        """Mean of max(a e, (a − 1) e) in standardised units, e = value − prediction: least at the quantile of level a."""
+        level = self.config.lower_quantile
+        assert level is not None
+        assert batch.told is not None
+        predict = jax.vmap(lambda row: self._standardised(state, parameters, row.behaviour, row.observation))
+        error = (batch.told - state.target.mean) / state.target.deviation() - predict(batch)
+        return jnp.mean(jnp.maximum(level * error, (level - 1.0) * error))
 
     def _loss(self, parameters: Any, state: EvaluatorState, batch: PolicyRecord) -> Float[Array, ""]:
         """Mean squared error in standardised units; each behaviour is read once for all its queries."""

@@ -23,6 +23,8 @@ class PolicyRecord(struct.PyTreeNode):
     target: Float[Array, " S"]
     """Return-to-go from each state."""
     behaviour: Behaviour
+    told: Float[Array, " S"] | None = None
+    """Values of a critic that sees the context; None where no quantiles are fitted to them."""
 
 
 class Memory(struct.PyTreeNode):
@@ -31,11 +33,12 @@ class Memory(struct.PyTreeNode):
     slots: PolicyRecord
 
     @classmethod
-    def create(cls, policies: int, transitions: int, space: Box, behaviour: Any) -> "Memory":
-        """Empty slots; `behaviour` has the shapes of one policy's."""
+    def create(cls, policies: int, transitions: int, space: Box, behaviour: Any, told: bool = False) -> "Memory":
+        """Empty slots, with values of a critic if it is `told` the context; `behaviour` has the shapes of one policy's."""
         observation = jnp.zeros((policies, transitions, *space.shape), space.dtype)
         behaviour = jax.tree.map(lambda x: jnp.zeros((policies, *x.shape), x.dtype), behaviour)
-        return cls(PolicyRecord(observation, jnp.zeros((policies, transitions)), behaviour))
+        target = jnp.zeros((policies, transitions))
+        return cls(PolicyRecord(observation, target, behaviour, target if told else None))
 
     @property
     def policies(self) -> int:
@@ -52,15 +55,18 @@ class Memory(struct.PyTreeNode):
         """About `batch_size` rows, equally many from every policy: leaves [m, q, ...], [m, q] and [m, k, ...].
 
         Drawing them grouped by policy lets an evaluator read each behaviour once. While only some slots are filled, those are
-        used more than once. If there are more slots than rows, some are drawn at random, with four rows of each.
+        used more than once. If there are more slots than rows, some are drawn at random, with up to four rows of each.
         """
         policies, transitions = self.slots.target.shape
         if policies <= batch_size:
             slots = jnp.arange(policies) % filled
         else:
             key, own = jax.random.split(key)
-            policies = max(1, batch_size // 4)
+            policies = max(1, batch_size // min(4, transitions))
             slots = jax.random.randint(own, (policies,), 0, filled)
         rows = jax.random.randint(key, (policies, -(-batch_size // policies)), 0, transitions)
-        observation, target = (table[slots[:, None], rows] for table in (self.slots.observation, self.slots.target))
-        return PolicyRecord(observation, target, jax.tree.map(lambda table: table[slots], self.slots.behaviour))
+        observation, target, told = jax.tree.map(
+            lambda table: table[slots[:, None], rows], (self.slots.observation, self.slots.target, self.slots.told)
+        )
+        behaviour = jax.tree.map(lambda table: table[slots], self.slots.behaviour)
+        return PolicyRecord(observation, target, behaviour, told)

@@ -150,6 +150,19 @@ class TrainConfig:
             )
         self.assessment.validate()
         self.evaluator.validate()
+        self._validate_remembered()
+
+    def _validate_remembered(self) -> None:
+        """What the evaluator learns from must be there."""
+        if self.evaluator.states == "start" and not (self.context and self.context_updates == 1):
+            raise InputError(
+                f"evaluator.states: start does not go with context-updates {self.context_updates}; needs --context and "
+                "--context-updates 1, so that every batch begins with start states"
+            )
+        if self.evaluator.lower_quantile is not None and not (self.context and self.critic_sees_context):
+            raise InputError(
+                f"evaluator.lower-quantile: {self.evaluator.lower_quantile} needs --context and a critic that sees the context"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data for JSON."""

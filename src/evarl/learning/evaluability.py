@@ -86,14 +86,15 @@ class Evaluability:
 
     @property
     def kept(self) -> int:
-        """Visited states kept of each policy in each context."""
-        batch = self.config.environments // self.contexts * self.config.steps
-        return min(batch, self.config.evaluator.transitions or batch)
+        """States kept of each policy in each context."""
+        settings, each = self.config.evaluator, self.config.environments // self.contexts
+        batch = each if settings.states == "start" else each * self.config.steps
+        return min(batch, settings.transitions or batch)
 
     @property
     def thinning(self) -> Thinning:
-        """Strides over steps and environments that leave about ENOUGH states, spread over both."""
-        stride = max(1, self.config.steps // 32)
+        """Strides over steps and environments that leave about ENOUGH of the states that the evaluator is fitted to."""
+        stride = max(1, self.config.steps // 32) if self.config.evaluator.states == "visited" else self.config.steps
         states = -(-self.config.steps // stride) * self.config.environments
         skip, each = max(1, min(self.config.environments, states // ENOUGH)), self.config.environments // self.contexts
         if self.contexts > 1:  # equally many environments of each context
@@ -108,7 +109,8 @@ def begin(fixed: Evaluability, key: Key) -> EvaluationState:
     memory = None
     if frozen is None:
         slots = settings.policies * fixed.contexts
-        memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes)
+        told = settings.lower_quantile is not None
+        memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes, told)
     horizon = fixed.assessment.horizon
     return EvaluationState(
         evaluator=fixed.evaluator.init(key) if frozen is None else frozen.state,
@@ -155,12 +157,18 @@ def remember(
     )
     if state.memory is None:
         return state
-    observation, target = (by_context(x, contexts) for x in (evidence.trajectory.observation, evidence.returns))
-    if fixed.kept < target.shape[1]:  # the same steps of the same environments in every context
-        rows = jax.random.choice(key, target.shape[1], (fixed.kept,), replace=False)
-        observation, target = observation[:, rows], target[:, rows]
+    steps = slice(
+        1 if fixed.config.evaluator.states == "start" else None
+    )  # with new contexts, episodes begin in step 0
+    told = None if fixed.config.evaluator.lower_quantile is None else evidence.value
+    batch = evidence.trajectory.observation, evidence.returns, told
+    observation, target, told = jax.tree.map(lambda x: by_context(x[steps], contexts), batch)
+    count = target.shape[1]
+    if fixed.kept < count:  # the same steps of the same environments in every context
+        rows = jax.random.choice(key, count, (fixed.kept,), replace=False)
+        observation, target, told = jax.tree.map(lambda x: x[:, rows], (observation, target, told))
     behaviour = behaviours(evidence.observed.behaviour, contexts)
-    records = PolicyRecord(observation, target, behaviour)
+    records = PolicyRecord(observation, target, behaviour, told)
     return state.replace(
         memory=state.memory.store(index, records),
         evaluator=fixed.evaluator.rescale(state.evaluator, records, rate),
@@ -175,9 +183,9 @@ def fit(
     """Fit the evaluator to the memory, as often as the schedule says; a frozen one stays as it is."""
     if state.memory is None:
         return state, {}
-    steps = fit_steps(fixed.config, index)
+    steps, decay = fit_steps(fixed.config, index), index == fixed.config.updates - 1
     stored = (index + 1) * fixed.contexts
-    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, stored, steps, key)
+    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, stored, steps, key, decay)
     return state.replace(evaluator=evaluator), {"evaluator_loss": loss}
 
 
@@ -290,10 +298,11 @@ def running_rate(index: Int[Array, ""]) -> Float[Array, ""]:
 
 
 def fit_steps(config: TrainConfig, index: Int[Array, ""]) -> Int[Array, ""]:
-    """Gradient steps of the evaluator: none during the warm-up, many at its end, a few in every n-th update after it."""
+    """Gradient steps of the evaluator: none in the warm-up, many at its end, a few in every n-th update after it, last ones."""
     settings = config.evaluator
     due = (index > settings.warmup) & ((index - settings.warmup) % settings.every == 0)
-    return jnp.where(index == settings.warmup, settings.initial_steps, jnp.where(due, settings.steps, 0))
+    steps = jnp.where(index == settings.warmup, settings.initial_steps, jnp.where(due, settings.steps, 0))
+    return steps + jnp.where(index == config.updates - 1, settings.final_steps, 0)
 
 
 def ramp(config: TrainConfig, index: Int[Array, ""]) -> Float[Array, ""]:
