@@ -1,5 +1,6 @@
 """Worlds from Gymnax: MinAtar, classic control, bsuite and a few more."""
 
+import contextlib
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import gymnax
 import jax
 import jax.numpy as jnp
+import numpy as np
 from gymnax.environments import spaces
 from gymnax.environments.environment import Environment
 from jaxtyping import Array, Bool, Float
@@ -36,6 +38,9 @@ Invaders: five steps lie between two shots, which climb nine rows, so at most tw
 
 IDLE = ("max_steps_in_episode", "SimpleBandit-bsuite optimal_return")
 """Numbers of Gymnax's parameters that change nothing: the horizon is evarl's own, and regret is not shown."""
+
+ZERO_AT_START = ("time", "last_u", "prev_done")
+"""Fields of Gymnax's states that are 0 when an episode begins: its clock, the torque that is drawn, and the end of a game."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +95,45 @@ class GymnaxWorld(World):
         found = {name: value for name, value in fields.items() if isinstance(value, float) and value}
         idle = {one.removeprefix(f"{self._identifier} ") for one in IDLE}
         return tuple(around(name, value) for name, value in found.items() if name not in idle)
+
+    @property
+    def state_fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Fields of Gymnax's `EnvState` but for `ZERO_AT_START`, where all of them are single numbers."""
+        leaves = self._leaves()
+        single = leaves and all(getattr(leaf, "shape", None) == () for leaf in leaves.values())
+        return tuple(name for name in leaves if name not in ZERO_AT_START) if single else ()
+
+    def state_from(self, numbers: Float[np.ndarray, " n"]) -> Physics:
+        """Gymnax's `EnvState` with these numbers, if it is one and the task has not ended there."""
+        leaves, counts = self._leaves(), self._counts()
+        given = dict.fromkeys(leaves, 0.0) | dict(zip(self.state_fields, numbers.tolist(), strict=True))
+        for name in self.state_fields:
+            if not jnp.issubdtype(leaves[name].dtype, jnp.floating) and not given[name].is_integer():
+                raise ValueError(f"{name} must be a whole number")
+            if name in counts and not 0 <= given[name] < counts[name]:
+                raise ValueError(f"{name} must be from 0 to {counts[name] - 1}")
+        arrays = {name: np.asarray(given[name], leaf.dtype) for name, leaf in leaves.items()}
+        state = self._state_template().replace(**arrays)
+        with contextlib.suppress(NotImplementedError), lenient_promotion():
+            if self.environment.is_terminated(state, self.defaults):
+                raise ValueError(classic.ENDED)
+        return state
+
+    def _state_template(self) -> Any:
+        """Shapes and dtypes of Gymnax's `EnvState`."""
+        return jax.eval_shape(self.initial, jax.random.PRNGKey(0))
+
+    def _leaves(self) -> dict[str, Any]:
+        """The fields of Gymnax's `EnvState` with their shapes and dtypes."""
+        state = self._state_template()
+        return {one.name: getattr(state, one.name) for one in dataclasses.fields(state)}
+
+    def _counts(self) -> dict[str, int]:
+        """How many values each whole number of Gymnax's `EnvState` has, where Gymnax says so."""
+        with contextlib.suppress(NotImplementedError), lenient_promotion():
+            found = self.environment.state_space(self.defaults).spaces
+            return {name: int(one.n) for name, one in found.items() if isinstance(one, spaces.Discrete)}
+        return {}
 
     @property
     def _identifier(self) -> str:
