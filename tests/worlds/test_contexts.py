@@ -92,6 +92,26 @@ RIGHT, UP, LEFT, DOWN = range(4)
             ["friction=0.5:1"],
             "context: unknown 'friction'; Known: mass, gain, weak-actuator",
         ),
+        (
+            "gymnax/Asterix-MinAtar",
+            ["init_move_interval=3:8"],
+            "context: 'init_move_interval=3:8' is not allowed; must be whole numbers, as in init_move_interval=2,10",
+        ),
+        (
+            "gymnax/Asterix-MinAtar",
+            ["init_move_interval=1,5"],
+            "context: init_move_interval=1 is not allowed; gymnax/Asterix-MinAtar takes 2 to 10 (default 5)",
+        ),
+        (
+            "gymnax/Asterix-MinAtar",
+            ["shot_cool_down=3,5"],  # is not read there
+            "context: unknown 'shot_cool_down'; Known: ramp_interval, init_spawn_speed, init_move_interval",
+        ),
+        (
+            "gymnax/Breakout-MinAtar",
+            ["max_steps_in_episode=500,1000"],
+            "context: gymnax/Breakout-MinAtar has nothing that can vary; `evarl worlds NAME` lists what a world has",
+        ),
     ],
 )
 def test_what_is_refused(world: str, given: list[str], message: str) -> None:
@@ -140,12 +160,23 @@ FAMILIES = {
     "gymnax/MountainCar-v0": ("force=0.0005:0.002", "gravity=0.0015:0.0035"),
     "gymnax/MountainCarContinuous-v0": ("power=0.0005:0.003", "gravity=0.0015:0.0035"),
     "gymnax/FourRooms-misc": ("fail_prob=0.2:0.6",),
+    "gymnax/Asterix-MinAtar": ("ramp_interval=50,200", "init_spawn_speed=5,20", "init_move_interval=2,10"),
+    "gymnax/SpaceInvaders-MinAtar": ("shot_cool_down=2,10", "enemy_move_interval=6,24", "enemy_shot_interval=5,20"),
+    "gymnax/Freeway-MinAtar": ("player_speed=1,6",),
+    "gymnax/Seaquest-MinAtar": (
+        *("init_spawn_speed=10,40", "init_move_interval=2,10", "diver_spawn_speed=15,60", "shot_cool_down=2,10"),
+        *("enemy_shot_interval=5,20", "diver_move_interval=2,10"),
+    ),
+    "gymnax/Pong-misc": ("ball_max_y_speed=1,6", "paddle_y_speed=1,2", "ball_x_speed=1,2"),
     "brax/halfcheetah": ("friction=0.1:3", "mass=1:3", "gain=0.1:2", "weak-actuator=0:1"),
     "brax/inverted_pendulum:mjx": ("mass=1:3", "gain=0.1:2", "weak-actuator=0:1"),
     "brax/inverted_pendulum:positional": ("mass=1:3", "gain=0.1:2", "weak-actuator=0:1"),
     "brax/inverted_pendulum": ("mass=1:3", "gain=0.1:2", "weak-actuator=0:1"),
 }
 """Worlds, and contexts each of which changes a rollout."""
+
+STEPS = {"gymnax/Asterix-MinAtar": 80, "gymnax/Seaquest-MinAtar": 40, "gymnax/Pong-misc": 180}
+"""Length of the rollouts in which every context shows, if it is not 12."""
 
 
 def walks(world: World) -> Callable[..., list[np.ndarray]]:
@@ -158,7 +189,7 @@ def walks(world: World) -> Callable[..., list[np.ndarray]]:
             return step.state, (step.observation, step.reward, step.terminated)
 
         state, first = world.reset(key, context)
-        shown, reward, ended = jax.lax.scan(body, state, jax.random.split(key, 12))[1]
+        shown, reward, ended = jax.lax.scan(body, state, jax.random.split(key, STEPS.get(world.name, 12)))[1]
         return jnp.concatenate([first[None], shown]).astype(jnp.float32), reward, ended
 
     def random_action(key: jax.Array) -> jax.Array:
@@ -173,7 +204,13 @@ def walks(world: World) -> Callable[..., list[np.ndarray]]:
     return lambda context=None: [np.asarray(one) for one in program(keys, context)]
 
 
-SLOW = ["brax/halfcheetah", "brax/inverted_pendulum:mjx", "brax/inverted_pendulum:positional"]
+SLOW = [
+    "gymnax/Seaquest-MinAtar",
+    "gymnax/Pong-misc",
+    "brax/halfcheetah",
+    "brax/inverted_pendulum:mjx",
+    "brax/inverted_pendulum:positional",
+]
 
 
 @pytest.mark.parametrize(
@@ -199,6 +236,36 @@ def test_every_context_acts_and_the_defaults_are_the_plain_world(name: str) -> N
         np.testing.assert_array_equal(changed[0][:, 0], expected[0][:, 0])  # nothing is to be seen at the start
     assert world.observation_space == plain.observation_space
     assert world.action_space == plain.action_space
+
+
+@pytest.mark.parametrize("game", ["Asterix", "SpaceInvaders", "Freeway", "Seaquest"])
+def test_all_whole_numbers_of_games_are_tried_and_stay_whole(game: str) -> None:
+    name = f"gymnax/{game}-MinAtar"
+    world = make_world(name, context=FAMILIES[name])
+    assert [one.name for one in world.parameters] == [one.name for one in world.contexts]
+    assert all(one.whole and one.low >= 1 for one in world.parameters)
+    site = jnp.asarray([one.high for one in world.contexts], jnp.float32)
+    plain = jax.eval_shape(make_world(name).reset, jax.random.PRNGKey(0))[0].physics
+    assert jax.eval_shape(world.reset, jax.random.PRNGKey(0), site)[0].physics == plain
+
+
+def test_an_episode_at_a_given_state_has_the_speed_of_its_site() -> None:
+    """Asterix keeps its speeds in the state, where a reset puts them; what else is there stays as given."""
+    world = make_world("gymnax/Asterix-MinAtar", context=["init_move_interval=3,8"])
+    physics = world.reset(jax.random.PRNGKey(0), jnp.asarray([3.0]))[0].physics.replace(player_x=jnp.int32(7))
+    begun = jax.jit(world.begin)(physics, jnp.asarray([8.0]))[0].physics
+    assert (int(begun.move_speed), int(begun.move_timer), int(begun.player_x)) == (8, 8, 7)
+    assert int(begun.spawn_speed) == int(physics.spawn_speed) == 10
+    assert int(world.begin(physics)[0].physics.move_speed) == 3  # without a context nothing is changed
+    shots = make_world("gymnax/SpaceInvaders-MinAtar", context=["shot_cool_down=2,5"])
+    again = shots.reset(jax.random.PRNGKey(0), jnp.asarray([2.0]))[0].physics.replace(alien_move_timer=jnp.int32(2))
+    assert int(shots.begin(again, jnp.asarray([5.0]))[0].physics.alien_move_timer) == 2  # does not depend on it
+
+
+def test_the_highest_return_of_space_invaders_follows_the_pace_of_shots() -> None:
+    plain = make_world("gymnax/SpaceInvaders-MinAtar", 10, 1.0).return_range()
+    faster = make_world("gymnax/SpaceInvaders-MinAtar", 10, 1.0, ["shot_cool_down=2,5"]).return_range()
+    assert (plain[1], faster[1]) == (pytest.approx(20.0, rel=1e-4), pytest.approx(50.0, rel=1e-4))
 
 
 def test_worlds_with_the_same_contexts_are_the_same_world() -> None:

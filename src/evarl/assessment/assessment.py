@@ -28,7 +28,7 @@ class Assessment:
 
     world: AnyWorld
     start_states: Any
-    """Physics of the k start states, stacked; for a host world k reset seeds."""
+    """Physics of the k start states, stacked; for a host world k reset seeds, or the numbers [k, n] of k states."""
     horizon: int
     """Steps in each scenario."""
     discount: float = 1.0
@@ -46,7 +46,7 @@ class Assessment:
         sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(states)}
         if len(sizes) != 1 or sizes in ({()}, {(0,)}):
             raise InputError(f"{NAME}: leading shapes {sorted(sizes)} are not allowed; must be k ≥ 1 stacked states")
-        template = self.simulator.start_template()
+        template = self.simulator.start_template(states)
         expected, given = _described(template), _described(states, stacked=True)
         if given != expected or str(jax.tree.structure(states)) != str(jax.tree.structure(template)):
             raise InputError(f"{NAME}: {given} is not allowed; a state of {self.world.name} is {expected}")

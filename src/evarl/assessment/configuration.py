@@ -27,7 +27,9 @@ class AssessmentConfig:
     world: str | None = None
     """World of the assessment; by default the deployment world, or for navigation its open field."""
     start_states: str = ""
-    """Start states: positions as "0.2,0.2 0.8,0.2", tabular states or Gymnasium reset seeds as "3 7 11"."""
+    """Start states: the numbers of each as "0.2,0.2 0.8,0.2", as positions in navigation, x,x_dot,theta,theta_dot in
+    CartPole, or the fields of any Gymnax state whose fields are single numbers; or tabular states or Gymnasium reset seeds
+    as "3 7 11"."""
     scenarios: int = 5
     """Number k of start states that are drawn, if none are given, from the states that a base policy visits."""
     base_updates: int = 200

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -265,11 +264,11 @@ def _policy(
 
 
 def parse_states(run: Run, text: str) -> tuple[list[tuple[float, ...]], Any]:
-    """States written as numbers, and their observations [Q, ...]; only for worlds whose physics is a single array."""
+    """States written as numbers, and their observations [Q, ...]; only for worlds whose states can be written so."""
     if not text.strip():
         return [], None
     world = run.world
-    if not world.can_restart:
+    if not (world.can_restart or world.state_fields):
         raise InputError(f"states: not possible in {world.name}, which is not compiled by JAX")
     states = parse_start_states(text, "states")
-    return states, simulator_for(world).observations(jnp.asarray(given_states(world, states, "states")))
+    return states, simulator_for(world).observations(given_states(world, states, "states"))

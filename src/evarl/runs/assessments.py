@@ -69,9 +69,11 @@ def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings:
 
 def _start_states(path: Path, arrays: Arrays, world: AnyWorld) -> Any:
     """The stacked start states [k, ...] in the file of an assessment; where the user could type them, they are checked."""
-    one = simulator_for(world).start_template()
+    one = simulator_for(world).start_template(next(iter(arrays.values())) if len(arrays) == 1 else None)
     count = min((len(x) if x.ndim else 0 for x in arrays.values()), default=0)
     starts = as_tree(path, arrays, {"start": _stacked(one, count)})["start"]
+    if not count:
+        raise FileError(f"{path}: holds no start states")
     if len(arrays) == 1:
         (states,) = arrays.values()
         try:

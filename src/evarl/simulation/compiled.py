@@ -184,8 +184,8 @@ class CompiledSimulator:
         rows[:, order] = returns[:, :total].reshape(2, queries, rollouts)
         return Returns(*rows)
 
-    def start_template(self) -> Any:
-        """Shapes and dtypes of one start state of an assessment: those of the physics."""
+    def start_template(self, like: Any = None) -> Any:
+        """Shapes and dtypes of one start state of an assessment: those of the physics, whatever `like` is."""
         return jax.eval_shape(self.world.initial, jax.random.PRNGKey(0))
 
     def checked(self, start_states: Any) -> Any:

@@ -65,6 +65,8 @@ class HostStarts(NamedTuple):
 class HostSimulator:
     """Simulator of a host world. A start state is a reset seed: an episode is a function of it and of the actions.
 
+    An assessment may also begin at states that are given by their numbers, where the world has `state_fields`.
+
     So rollouts from one start state differ only by the policy's randomness, and their mean is the value given the seed and
     with it all randomness of the world. Averaged over seeds it is the value under μ_D.
     """
@@ -157,24 +159,31 @@ class HostSimulator:
         found = self._returns(act, repeated, key, at_once or AT_ONCE)
         return Returns(*(x.reshape(starts.drawn, rollouts) for x in found))
 
-    def start_template(self) -> Any:
-        """Shape and dtype of one start state of an assessment: a reset seed."""
+    def start_template(self, like: Any = None) -> Any:
+        """Shape and dtype of one start state of an assessment: the numbers of a state if `like` has two axes, else a seed."""
+        fields = self.world.state_fields
+        if fields and np.ndim(like) == 2:
+            return jax.ShapeDtypeStruct((len(fields),), np.float64)
         return jax.ShapeDtypeStruct((), np.int64)
 
-    def checked(self, start_states: Any) -> Int[np.ndarray, " k"]:
-        """Reset seeds as an array."""
-        seeds = np.asarray(start_states)
-        if seeds.ndim != 1 or not seeds.size or seeds.dtype.kind not in "iu" or seeds.min() < 0:
-            raise InputError(
-                f"assessment.start-states: {start_states!r:.100} is not allowed; must be k ≥ 1 reset seeds of at least 0"
-            )
-        return seeds.astype(np.int64)
+    def checked(self, start_states: Any) -> Int[np.ndarray, " k"] | Float[np.ndarray, "k n"]:
+        """Reset seeds, or the numbers of states, as an array."""
+        given, fields = np.asarray(start_states), self.world.state_fields
+        if fields and given.dtype.kind in "fiu" and given.shape == (len(given) or -1, len(fields)):
+            if np.isfinite(given).all():
+                return given.astype(np.float64)
+        elif given.ndim == 1 and given.size and given.dtype.kind in "iu" and given.min() >= 0:
+            return given.astype(np.int64)
+        states = f", or k states of {len(fields)} finite numbers ({', '.join(fields)})" if fields else ""
+        raise InputError(
+            f"assessment.start-states: {start_states!r:.100} is not allowed; must be k ≥ 1 reset seeds of at least 0{states}"
+        )
 
     def observations(self, start_states: Any, mapping: Mapping = SAME) -> np.ndarray:
         """Observations [k, ...] at the start states of an assessment, or at others."""
-        seeds, contexts = start_states if isinstance(start_states, HostStarts) else (start_states, None)
+        starts, contexts = start_states if isinstance(start_states, HostStarts) else (start_states, None)
         with closing(self.world.open(1)) as environments:
-            rows = [_placed(environments, 0, seed, contexts, i) for i, seed in enumerate(seeds)]
+            rows = [_placed(environments, 0, start, contexts, i) for i, start in enumerate(starts)]
             return _mapped(mapping, np.stack(rows))
 
     def assess(
@@ -186,21 +195,21 @@ class HostSimulator:
         mapping: Mapping = SAME,
         contexts: Float[Array, "C P"] | None = None,
     ) -> AssessmentRollout:
-        """Roll the policy out from each reset seed, in each of some contexts, `replicates` times.
+        """Roll the policy out from each start state, in each of some contexts, `replicates` times.
 
         An environment whose episode ended is reset, and its rewards no longer count.
         """
         (horizon, replicates), count, given = size, len(start_states), None
-        seeds = [int(seed) for seed in np.repeat(start_states, replicates)]
+        starts = list(np.repeat(start_states, replicates, axis=0))
         if contexts is not None:
-            given = np.repeat(np.asarray(contexts), len(seeds), axis=0)
-            places = len(given) // len(seeds)
-            seeds, count = seeds * places, count * places
-        alive, rows = np.ones(len(seeds), bool), []
-        with closing(self.world.open(len(seeds))) as environments:
-            begun = _reset(environments, seeds, given)
-            states = HostStates(environments, begun, np.zeros(len(seeds), np.int32), 0)
-            reset = lambda i: environments.reset(i, seeds[i])  # noqa: E731
+            given = np.repeat(np.asarray(contexts), len(starts), axis=0)
+            places = len(given) // len(starts)
+            starts, count = starts * places, count * places
+        alive, rows = np.ones(len(starts), bool), []
+        with closing(self.world.open(len(starts))) as environments:
+            begun = _reset(environments, starts, given)
+            states = HostStates(environments, begun, np.zeros(len(starts), np.int32), 0)
+            reset = lambda i: _begin(environments, i, starts[i])  # noqa: E731
             keys = jax.random.split(key, horizon)
             for shown, (action, log_prob), step in self._walk(act, states, keys, reset, mapping):
                 rows.append((shown, action, log_prob, np.where(alive, step.reward, np.float32(0)), alive))
@@ -271,16 +280,21 @@ def _mapped(mapping: Mapping, observation: np.ndarray) -> np.ndarray:
     return np.asarray(jax.vmap(mapping.observation)(jnp.asarray(observation)))
 
 
-def _reset(environments: HostEnvironments, seeds: list[int], contexts: np.ndarray | None = None) -> np.ndarray:
+def _reset(environments: HostEnvironments, starts: list[Any], contexts: np.ndarray | None = None) -> np.ndarray:
     """Begin an episode in every environment: the observations."""
-    return np.stack([_placed(environments, i, seed, contexts, i) for i, seed in enumerate(seeds)])
+    return np.stack([_placed(environments, i, start, contexts, i) for i, start in enumerate(starts)])
 
 
-def _placed(environments: HostEnvironments, i: int, seed: Any, contexts: np.ndarray | None, row: int) -> np.ndarray:
+def _placed(environments: HostEnvironments, i: int, start: Any, contexts: np.ndarray | None, row: int) -> np.ndarray:
     """Begin an episode in one environment, in one of the contexts if there are any: the observation."""
     if contexts is not None:
         environments.place(i, contexts[row])
-    return environments.reset(i, int(seed))
+    return _begin(environments, i, start)
+
+
+def _begin(environments: HostEnvironments, i: int, start: Any) -> np.ndarray:
+    """Begin an episode in one environment, by a reset seed or at the numbers [n] of a state: the observation."""
+    return environments.begin(i, start) if np.ndim(start) else environments.reset(i, int(start))
 
 
 def _context_seed(seed: int, period: int) -> int:

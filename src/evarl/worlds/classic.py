@@ -1,7 +1,11 @@
-"""What may vary in the tasks of classic control, which Gymnax and Gymnasium describe by the same numbers. Plain data, no JAX."""
+"""The tasks of classic control, which Gymnax and Gymnasium describe by the same numbers: what may vary, and their states."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from jaxtyping import Float
 
 from evarl.worlds.contexts import ContextParameter
 
@@ -50,3 +54,46 @@ def with_derived(identifier: str, values: Mapping[str, Any]) -> dict[str, Any]:
     if identifier == "Acrobot-v1":  # the centre of mass is the middle of the link
         found |= {f"link_com_pos_{number}": 0.5 * found[f"link_length_{number}"] for number in (1, 2)}
     return found
+
+
+@dataclass(frozen=True)
+class ClassicState:
+    """The numbers that are the whole state of a task."""
+
+    fields: tuple[str, ...]
+    ended: Callable[..., bool]
+    """Whether the task has ended at a state, given by its numbers."""
+    angles: int = 0
+    """How many of the first numbers are angles, which are shown as cosine and sine."""
+
+    def observation(self, state: Float[np.ndarray, " n"]) -> Float[np.ndarray, " m"]:
+        """What Gymnasium shows at a state.
+
+        >>> STATES["Pendulum-v1"].observation(np.array([0.0, 3.0])).tolist()
+        [1.0, 0.0, 3.0]
+        """
+        angles = state[: self.angles]
+        shown = np.stack([np.cos(angles), np.sin(angles)], axis=1).ravel()
+        return np.concatenate([shown, state[self.angles :]]).astype(np.float32)
+
+
+_CAR = ("position", "velocity")
+
+STATES = {
+    "CartPole-v1": ClassicState(
+        ("x", "x_dot", "theta", "theta_dot"),
+        lambda x, x_dot, theta, theta_dot: abs(x) > 2.4 or abs(theta) > 12 * 2 * np.pi / 360,
+    ),
+    "Pendulum-v1": ClassicState(("theta", "theta_dot"), lambda theta, theta_dot: False, angles=1),
+    "Acrobot-v1": ClassicState(
+        ("joint_angle1", "joint_angle2", "velocity_1", "velocity_2"),
+        lambda first, second, *velocities: -np.cos(first) - np.cos(first + second) > 1.0,
+        angles=2,
+    ),
+    "MountainCar-v0": ClassicState(_CAR, lambda position, velocity: position >= 0.5 and velocity >= 0),
+    "MountainCarContinuous-v0": ClassicState(_CAR, lambda position, velocity: position >= 0.45 and velocity >= 0),
+}
+"""The state of each task, by id, with Gymnax's names. It is `env.unwrapped.state` in Gymnasium."""
+
+ENDED = "must be a state in which the episode has not ended"
+"""What is told about a state at which none can begin."""

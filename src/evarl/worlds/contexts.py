@@ -156,12 +156,15 @@ def site_values(
 
 
 def around(name: str, default: float, description: str = "") -> ContextParameter:
-    """A parameter that may be half to twice its default; a probability is at most 1.
+    """A parameter that may be half to twice its default; a probability is at most 1, a positive whole number at least 1.
 
-    >>> around("mass", 2.0).example, around("fail_prob", 0.8).example
-    ('mass=1:4', 'fail_prob=0.4:1')
+    >>> around("mass", 2.0).example, around("fail_prob", 0.8).example, around("interval", 5).example
+    ('mass=1:4', 'fail_prob=0.4:1', 'interval=2,10')
     """
     low, high = sorted((0.5 * default, 2.0 * default))
+    if isinstance(default, int):
+        least = max(1, default // 2) if default > 0 else low
+        return ContextParameter(name, default, least, high, description, whole=True)
     return ContextParameter(name, default, low, min(high, 1.0) if "prob" in name else high, description)
 
 

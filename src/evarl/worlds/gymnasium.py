@@ -35,6 +35,9 @@ LISTED = (
 NOTHING = ("FrozenLake-v1", "FrozenLake8x8-v1", "Taxi-v4")
 """Ids whose attributes change nothing: their transitions are tables, made once."""
 
+BEGIN_SEED = 0
+"""Reset seed of episodes that begin at a given state. The tasks that can are deterministic from there on."""
+
 
 @dataclass(frozen=True, eq=False)
 class GymnasiumWorld(HostWorld):
@@ -49,6 +52,17 @@ class GymnasiumWorld(HostWorld):
     discount: float = 0.99
     parameters: tuple[ContextParameter, ...] = ()
     contexts: tuple[Context, ...] = ()
+
+    @property
+    def state_fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Numbers of a state in the tasks of classic control; any other environment begins by a reset seed only."""
+        return classic.STATES[self.identifier].fields if self.identifier in classic.STATES else ()
+
+    def state_from(self, numbers: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """These numbers themselves, if the task has not ended there."""
+        if classic.STATES[self.identifier].ended(*numbers.tolist()):
+            raise ValueError(classic.ENDED)
+        return np.asarray(numbers, np.float64)
 
     def open(self, count: int) -> "GymnasiumEnvironments":
         """Create `count` environments."""
@@ -74,6 +88,17 @@ class GymnasiumEnvironments(HostEnvironments):
             shown = _shown(environment.observation_space, observation)
         self._elapsed[index] = 0
         return shown
+
+    def begin(self, index: int, state: Float[np.ndarray, " n"]) -> np.ndarray:
+        """Begin an episode at a given state of a task of classic control; a reset clears everything else that there is."""
+        kind = classic.STATES.get(self._world.identifier)
+        if kind is None or len(state) != len(kind.fields):
+            raise InputError(f"{self._world.name}: cannot begin at a state of {len(state)} numbers")
+        self.reset(index, BEGIN_SEED)
+        environment: Any = self._environments[index]
+        with _blamed(self._world.name, f"environment {index}, beginning at {state.tolist()}"):
+            environment.unwrapped.state = np.array(state, np.float64)
+            return _shown(environment.observation_space, kind.observation(environment.unwrapped.state))
 
     def step(self, action: np.ndarray) -> HostStep:
         """Move every environment by one step. With no episode under way, Gymnasium would return numbers that belong to none."""

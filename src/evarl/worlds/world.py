@@ -75,12 +75,21 @@ class AnyWorld(abc.ABC):
     """What may vary from site to site."""
     contexts: tuple[Context, ...] = ()
     """What does vary, and how it is drawn; empty for a single world."""
+    state_fields: tuple[str, ...] = ()
+    """Names of the numbers by which a state is written where it is no single array; empty if there is no such way."""
 
     def vary(self, contexts: tuple[Context, ...]) -> Self:
         """The family of worlds in which these contexts are hidden."""
         if not dataclasses.is_dataclass(self) or "contexts" not in {f.name for f in dataclasses.fields(self)}:
             raise InputError(f"context: {self.name} cannot vary; a world with contexts is a dataclass with that field")
         return dataclasses.replace(self, contexts=contexts)
+
+    def state_from(self, numbers: Float[np.ndarray, " n"]) -> Any:
+        """The start state that these numbers describe, one for each of `state_fields`.
+
+        Raises a ValueError that says what must be different if no episode can begin there.
+        """
+        raise NotImplementedError
 
     def return_range(self) -> tuple[float, float] | None:
         """Lowest and highest discounted return that any policy can have; None where they are not known."""
@@ -147,11 +156,18 @@ class HostWorld(AnyWorld):
 
 
 class HostEnvironments(abc.ABC):
-    """Environments of one host world, each reset on its own. A start state is a reset seed plus options."""
+    """Environments of one host world, each reset on its own. A start state is a reset seed plus options.
+
+    Where the world has `state_fields`, a start state can also be given by its numbers.
+    """
 
     @abc.abstractmethod
     def reset(self, index: int, seed: int, options: dict[str, Any] | None = None) -> np.ndarray:
         """Begin an episode in one environment and return its observation."""
+
+    def begin(self, index: int, state: Float[np.ndarray, " n"]) -> np.ndarray:
+        """Begin an episode in one environment at a given state and return its observation."""
+        raise InputError("these environments cannot begin at a given state; give reset seeds")
 
     @abc.abstractmethod
     def step(self, action: np.ndarray) -> "HostStep":
