@@ -1,8 +1,8 @@
 """Contexts of every family of worlds: what is refused, that they act and are hidden, and that nothing changes without them."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import gymnasium
 import jax
@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import evarl
 from evarl.cli.main import call
-from evarl.errors import InputError
+from evarl.errors import InputError, WorldError
 from evarl.worlds import Context, Discrete, World, classic, make_world, navigation
 from evarl.worlds.brax import BraxWorld
 from evarl.worlds.contexts import draw_contexts, parse_site, site_values, standardised
@@ -493,6 +494,137 @@ def test_any_environment_of_gymnasium_offers_its_floats() -> None:
         assert environments.step(np.array([0])).reward.tolist() == [3.5]
     finally:
         del gymnasium.registry["EvarlTestStubborn-v0"]
+
+
+class Built(gymnasium.Env[Any, Any]):
+    """Pays what its constructor computes from an argument; shows as many numbers as another one says."""
+
+    action_space = spaces.Discrete(2)
+    closed: ClassVar[list[float]] = []
+
+    def __init__(self, pay: float = 2.0, width: int = 2, tilt: float = 0.5, flag: bool = True, name: str = "x") -> None:
+        if pay > 3.9:
+            raise RuntimeError("too much")
+        self.observation_space = spaces.Box(-1.0, 1.0, (width,), np.float32)
+        self.pay, self._total, self.drag = pay, 10 * pay + tilt, 1.5
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(self.observation_space.shape, np.float32), self._total + 100 * self.drag, False, False, {}
+
+    def close(self) -> None:
+        self.closed.append(self.pay)
+
+
+@pytest.fixture
+def built() -> Iterator[str]:
+    """An environment whose registry entry gives one of the arguments."""
+    name = "EvarlTestBuilt-v0"
+    Built.closed.clear()
+    gymnasium.register(name, entry_point=Built, max_episode_steps=9, disable_env_checker=True, kwargs={"tilt": 0.25})
+    yield f"gymnasium/{name}"
+    del gymnasium.registry[name]
+
+
+def paid(environments: Any, *site: float) -> float:
+    """Reward of a step at one site, whose context holds from the next reset on."""
+    environments.place(0, np.asarray(site, np.float32))
+    environments.reset(0, 0)
+    return float(environments.step(np.array([0])).reward[0])
+
+
+def test_arguments_of_make_vary_beside_attributes(built: str) -> None:
+    world = make_world(built, context=["pay=1:4", "drag=1:3"])
+    listed = {one.name: (one.default, one.low, one.high, one.whole) for one in world.parameters}
+    assert listed == {
+        "pay": (2.0, 1.0, 4.0, False),
+        "width": (2, 1, 4, True),
+        "tilt": (0.25, 0.125, 0.5, False),
+        "drag": (1.5, 0.75, 3.0, False),
+    }
+    assert world.arguments == ("pay", "width", "tilt")
+    environments = world.open(1)
+    environments.reset(0, 0)
+    environments.place(0, np.asarray([3.0, 2.0], np.float32))
+    assert environments.step(np.array([0])).reward.tolist() == [170.25]  # the episode under way goes on
+    assert paid(environments, 3.0, 2.0) == 230.25
+    assert paid(environments, 3.0, 1.0) == 130.25
+    environments.close()
+
+
+def test_environments_are_kept_by_their_arguments_and_closed_when_dropped(built: str) -> None:
+    environments = make_world(built, context=["pay=1:4"]).open(1)
+    Built.closed.clear()  # of the one that was looked at
+    seen = []
+    for pay in (1.0, 1.5, 1.0, 1.5):
+        paid(environments, pay)
+        seen.append(environments._environments[0])
+    assert seen[0] is seen[2]
+    assert seen[1] is seen[3]
+    assert Built.closed == []
+    for pay in (2.5, 3.0, 3.5):  # the first one, made without a site, is dropped, and then the least recent
+        paid(environments, pay)
+    assert Built.closed == [2.0, 1.0]
+    environments.close()
+    assert sorted(Built.closed) == [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
+
+
+def test_arguments_that_cannot_be_used_are_one_clear_line(built: str) -> None:
+    environments = make_world(built, context=["width=1,2,4"]).open(1)
+    assert paid(environments, 2.0) == 170.25
+    with pytest.raises(InputError) as caught:
+        paid(environments, 4.0)
+    assert str(caught.value) == (
+        f"context: pay=2, tilt=0.25, width=4 gives {built} the spaces Box(4, -1.0 to 1.0, float32) and Discrete(2); what "
+        "varies must leave them as they are, Box(2, -1.0 to 1.0, float32) and Discrete(2)"
+    )
+    environments = make_world(built, context=["pay=1:4"]).open(1)
+    with pytest.raises(WorldError) as failed:
+        paid(environments, 4.0)
+    assert str(failed.value) == (
+        f"world: {built} failed (while it was made with pay=4, tilt=0.25, width=2): RuntimeError: too much"
+    )
+
+
+def test_frozen_lake_varies_by_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    world = make_world("gymnasium/FrozenLake-v1", context=["success_rate=0:1"])
+    environments = world.open(3)
+    for index, rate in enumerate((0.0, 0.25, 1.0)):
+        environments.place(index, np.asarray([rate]))
+        environments.reset(index, 0)
+    chances = [one.unwrapped.P[0][1] for one in environments._environments]  # down, from the start
+    assert [[chance[0] for chance in one] for one in chances] == [[0.5, 0.0, 0.5], [0.375, 0.25, 0.375], [0, 1, 0]]
+    shown = environments.step(np.array([1, 1, 1])).observation.argmax(axis=1)
+    assert shown[0] in (0, 1)
+    assert shown[2] == 4
+    environments.close()
+    assert call(["worlds", "gymnasium/FrozenLake-v1"]) == 0
+    assert "success_rate  0.333333  0     1   probability that a step goes" in capsys.readouterr().out
+
+
+def test_a_tiny_training_over_an_argument_of_make(tmp_path: Any) -> None:
+    settings = {"world": "gymnasium/FrozenLake-v1", "context": ("success_rate=0.2,0.9",), "horizon": 8, "beta": 0.5}
+    settings |= {"updates": 2, "steps": 8, "environments": 4, "contexts": 2, "rollouts_per_start": 2, "seeds": 1}
+    settings |= {"context_updates": 1, "assessment.scenarios": 2, "assessment.horizon": 4, "evaluator.warmup": 1}
+    config = evarl.with_settings(evarl.preset("crossing"), settings)
+    run = evarl.train(config, out=tmp_path / "run", quiet=True)
+    assert run.metrics.num_rows == 2
+    assert evarl.assess(run, context={"success_rate": 0.5}, truth_episodes=2).truth.episodes == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # Box2D's and pygame's own
+def test_the_lander_has_wind_and_gravity() -> None:
+    pytest.importorskip("Box2D")
+    pytest.importorskip("pygame")
+    world = make_world("gymnasium/LunarLander-v3", context=["gravity=-11:-2", "wind_power=0:20"])
+    assert [one.name for one in world.parameters] == ["gravity", "wind_power", "turbulence_power"]
+    calm, light, windy = falling(world, [-10.0, 0.0], [-2.0, 0.0], [-10.0, 20.0])
+    assert light[-1, 3] > calm[-1, 3] + 0.01  # falls more slowly
+    assert abs(windy[-1, 2] - calm[-1, 2]) > 1e-3  # is blown to one side
+    np.testing.assert_allclose(windy[-1, 5], calm[-1, 5], atol=1e-2)  # without turbulence it does not turn
 
 
 def test_the_command_lists_what_can_vary(capsys: pytest.CaptureFixture[str]) -> None:

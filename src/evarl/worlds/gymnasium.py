@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import importlib
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,11 +33,36 @@ LISTED = (
 )
 """Ids that come with Gymnasium, need no other package and have a time limit. Any other id can be named as well."""
 
-NOTHING = ("FrozenLake-v1", "FrozenLake8x8-v1", "Taxi-v4")
-"""Ids whose attributes change nothing: their transitions are tables, made once."""
+NOTHING = ("Taxi-v4",)
+"""Ids whose numbers change nothing: the transitions of Taxi are a table, and its probabilities need other settings."""
+
+_LAKE = (ContextParameter("success_rate", 1 / 3, 0.0, 1.0, "probability that a step goes where it should"),)
+_LANDER = (
+    ContextParameter("gravity", -10.0, -11.9, -1.0, "gravity, in m/s²"),
+    ContextParameter("wind_power", 0.0, 0.0, 20.0, "greatest force of the wind"),
+    ContextParameter("turbulence_power", 0.0, 0.0, 2.0, "greatest torque of the wind"),
+)
+
+ARGUMENTS = {
+    "FrozenLake-v1": _LAKE,
+    "FrozenLake8x8-v1": _LAKE,
+    "LunarLander-v3": _LANDER,
+    "LunarLanderContinuous-v3": _LANDER,
+}
+"""What may vary, by id, where more is known of the arguments of `gymnasium.make` than their defaults."""
+
+SETTINGS = {"LunarLander-v3": {"enable_wind": True}, "LunarLanderContinuous-v3": {"enable_wind": True}}
+"""Arguments without which what varies would have no effect."""
+
+KEPT = 4
+"""Environments that a slot keeps, each made with other arguments."""
 
 BEGIN_SEED = 0
 """Reset seed of episodes that begin at a given state. The tasks that can are deterministic from there on."""
+
+
+Arguments = tuple[tuple[str, Any], ...]
+"""Names and values of arguments of `gymnasium.make`, in alphabetical order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +78,8 @@ class GymnasiumWorld(HostWorld):
     discount: float = 0.99
     parameters: tuple[ContextParameter, ...] = ()
     contexts: tuple[Context, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """Names of the parameters that are arguments of `gymnasium.make`; the others are attributes of the environment."""
 
     @property
     def state_fields(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -77,10 +105,12 @@ class GymnasiumEnvironments(HostEnvironments):
         self._environments = [_create(world.name, world.identifier) for _ in range(count)]
         self._elapsed: list[int | None] = [None] * count  # None: no episode is under way
         self._placed: list[dict[str, float]] = [{} for _ in range(count)]  # attributes of the site of each
+        self._made: list[Arguments] = [() for _ in range(count)]  # arguments of the site of each
+        self._kept: list[dict[Arguments, gymnasium.Env[Any, Any]]] = [{(): one} for one in self._environments]
 
     def reset(self, index: int, seed: int, options: dict[str, Any] | None = None) -> np.ndarray:
         """Begin an episode; its course is a function of the seed, the options and the actions."""
-        environment = self._environments[index]
+        environment = self._environments[index] = self._made_for_site(index)
         with _blamed(self._world.name, f"environment {index}, reset with seed {seed}"):
             _set_attributes(environment, self._placed[index])
             observation, _ = environment.reset(seed=int(seed), options=options)
@@ -119,14 +149,30 @@ class GymnasiumEnvironments(HostEnvironments):
         if len(context) != len(world.contexts):
             raise InputError(f"context: {len(context)} numbers are not allowed; {world.name} has {len(world.contexts)}")
         found = dict(zip((one.name for one in world.contexts), np.asarray(context, np.float64).tolist(), strict=True))
-        values = {parameter.name: parameter.default for parameter in world.parameters} | found
-        self._placed[index] = classic.with_derived(world.identifier, values)
+        values = {one.name: found.get(one.name, one.default) for one in world.parameters}
+        values |= {one.name: round(values[one.name]) for one in world.parameters if one.whole}
+        attributes = {name: value for name, value in values.items() if name not in world.arguments}
+        self._placed[index] = classic.with_derived(world.identifier, attributes)
+        if world.arguments:
+            given = {name: values[name] for name in world.arguments} | SETTINGS.get(world.identifier, {})
+            self._made[index] = tuple(sorted(given.items()))
 
     def close(self) -> None:
         """Close every environment; errors are ignored."""
-        for environment in self._environments:
-            with contextlib.suppress(Exception, SystemExit):
-                environment.close()
+        for environment in (one for kept in self._kept for one in kept.values()):
+            _close(environment)
+
+    def _made_for_site(self, index: int) -> gymnasium.Env[Any, Any]:
+        """The environment that is made with the arguments of its site; of those kept, the one used longest ago is closed."""
+        arguments, kept = self._made[index], self._kept[index]
+        environment = kept.pop(arguments, None)
+        if environment is None:
+            environment = _create(self._world.name, self._world.identifier, arguments)
+            _check_spaces(self._world, environment, arguments)
+        kept[arguments] = environment
+        if len(kept) > KEPT:
+            _close(kept.pop(next(iter(kept))))
+        return environment
 
     def _step_one(self, index: int, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:
         """Step one environment; `truncated` means the horizon, or a limit of the environment's own."""
@@ -157,22 +203,66 @@ def make(name: str, **given: Any) -> GymnasiumWorld:
         raise InputError(f"world: '{name}' has no time limit of its own; a --horizon must be given")
     probe = _create(name, identifier)
     probe.close()
-    given["parameters"] = _parameters(identifier, probe.unwrapped)
-    shown, taken = probe.observation_space, probe.action_space
-    observation_space = cast(Box, as_space(name, "observation", shown, spaces, _dtype(shown)))
-    return GymnasiumWorld(name, identifier, observation_space, as_space(name, "action", taken, spaces), **given)
+    arguments = _arguments(identifier)
+    attributes = _attributes(identifier, probe.unwrapped)
+    given["arguments"] = tuple(one.name for one in arguments)
+    given["parameters"] = (*arguments, *(one for one in attributes if one.name not in given["arguments"]))
+    return GymnasiumWorld(name, identifier, *_spaces(name, probe), **given)
 
 
-def _parameters(identifier: str, environment: gymnasium.Env[Any, Any]) -> tuple[ContextParameter, ...]:
-    """What may vary: the numbers of `classic` where the task is known, else every public attribute that is a float."""
-    if identifier in NOTHING:
+def _spaces(name: str, environment: gymnasium.Env[Any, Any]) -> tuple[Box, Space]:
+    """Observation and action space of an environment."""
+    shown, taken = environment.observation_space, environment.action_space
+    return cast(Box, as_space(name, "observation", shown, spaces, _dtype(shown))), as_space(
+        name, "action", taken, spaces
+    )
+
+
+def _check_spaces(world: GymnasiumWorld, environment: gymnasium.Env[Any, Any], arguments: Arguments) -> None:
+    """Refuse arguments that make an environment with other spaces, and close it."""
+    shown, taken = _spaces(world.name, environment)
+    if (shown, taken) != (world.observation_space, world.action_space):
+        _close(environment)
+        raise InputError(
+            f"context: {_told(arguments)} gives {world.name} the spaces {shown} and {taken}; what varies must leave them as "
+            f"they are, {world.observation_space} and {world.action_space}"
+        )
+
+
+def _attributes(identifier: str, environment: gymnasium.Env[Any, Any]) -> tuple[ContextParameter, ...]:
+    """Attributes that may vary: the numbers of `classic` where the task is known, else every public one that is a float."""
+    if identifier in NOTHING or identifier in ARGUMENTS:
         return ()
     if (listed := classic.PARAMETERS.get(identifier)) is not None:
         return tuple(parameter for parameter in listed if _attribute(environment, parameter.name) is not None)
     attributes = dict(pair for kind in reversed(type(environment).__mro__) for pair in vars(kind).items())
     attributes |= vars(environment)
-    found = {name: value for name, value in attributes.items() if isinstance(value, float) and not name.startswith("_")}
-    return tuple(around(name, float(value)) for name, value in found.items() if value and np.isfinite(value))
+    found = {name: float(value) for name, value in attributes.items() if isinstance(value, float)}
+    return tuple(around(name, value) for name, value in found.items() if _may_vary(name, value))
+
+
+def _arguments(identifier: str) -> tuple[ContextParameter, ...]:
+    """Arguments of `gymnasium.make` that may vary: numbers with a default that the environment's constructor takes.
+
+    An attribute of the same name would be set too late for what the constructor computes from it.
+    """
+    if identifier in NOTHING or identifier in classic.PARAMETERS:
+        return ()
+    if identifier in ARGUMENTS:
+        return ARGUMENTS[identifier]
+    spec = gymnasium.registry[identifier.rpartition(":")[2]]
+    entry = spec.entry_point
+    make = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    found = dict(spec.kwargs)
+    with contextlib.suppress(TypeError, ValueError):  # what is written in C has no signature
+        found = {one.name: one.default for one in inspect.signature(cast(Any, make)).parameters.values()} | found
+    numbers = {name: value for name, value in found.items() if isinstance(value, int | float)}
+    return tuple(around(name, value) for name, value in numbers.items() if _may_vary(name, value))
+
+
+def _may_vary(name: str, value: float) -> bool:
+    """Whether a number has a name for everyone and a size to be varied around."""
+    return not name.startswith("_") and not isinstance(value, bool) and bool(value) and bool(np.isfinite(value))
 
 
 def _attribute(environment: gymnasium.Env[Any, Any], name: str) -> str | None:
@@ -204,16 +294,27 @@ def _registered(name: str, identifier: str) -> gymnasium.envs.registration.EnvSp
     return gymnasium.registry[plain]
 
 
-def _create(name: str, identifier: str) -> gymnasium.Env[Any, Any]:
+def _create(name: str, identifier: str, arguments: Arguments = ()) -> gymnasium.Env[Any, Any]:
     """One environment without a time limit; if it cannot be made, the error is one line.
 
     Gymnasium would import the module before a colon by itself, and only `_registered` does that here.
     """
-    with _blamed(name, "while it was made"):
+    plain, given = identifier.rpartition(":")[2], dict(arguments)
+    with _blamed(name, f"while it was made with {_told(arguments)}" if arguments else "while it was made"):
         try:
-            return gymnasium.make(identifier.rpartition(":")[2], max_episode_steps=-1, disable_env_checker=True)
+            return gymnasium.make(plain, max_episode_steps=-1, disable_env_checker=True, **given)
         except (ImportError, gymnasium.error.Error) as error:
             raise InputError(f"world: '{name}' cannot be made here: {' '.join(str(error).split())}") from error
+
+
+def _told(arguments: Arguments) -> str:
+    return ", ".join(f"{name}={value:.6g}" for name, value in arguments)
+
+
+def _close(environment: gymnasium.Env[Any, Any]) -> None:
+    """Close an environment; errors are ignored."""
+    with contextlib.suppress(Exception, SystemExit):
+        environment.close()
 
 
 @contextmanager
