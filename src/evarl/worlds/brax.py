@@ -1,6 +1,7 @@
 """Worlds from Brax. `brax/ant` runs on the spring backend; `brax/ant:generalized` and so on choose another."""
 
 import copy
+import inspect
 import io
 import warnings
 from collections.abc import Iterator
@@ -130,6 +131,26 @@ class BraxWorld(World):
             environment, own = (self.environment, own) if context is None else self._varied(own, context)
             state = strong(environment.step(own, action))
         return state, state.reward, state.done > 0.5
+
+    @property
+    def state_fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Positions and velocities of the joints, in Brax's order: q0, q1, …, qd0, qd1, …."""
+        system = self.environment.sys
+        return (*(f"q{i}" for i in range(system.q_size())), *(f"qd{i}" for i in range(system.qd_size())))
+
+    def state_from(self, numbers: Float[np.ndarray, " n"]) -> envs.State:
+        """The Brax `State` at rest but for these positions and velocities, as after a reset."""
+        q, qd = np.split(np.asarray(numbers, np.float32), [self.environment.sys.q_size()])
+        first = jax.tree.map(lambda leaf: leaf[0], self.pool)
+        with lenient_promotion():
+            state = jax.jit(self.environment.pipeline_init, compiler_options=RUN_ONCE)(q, qd)
+            taken = (np.zeros(self.action_space.shape, np.float32),) if self._shows_actions() else ()
+            shown = self.environment._get_obs(state, *taken)
+        return jax.tree.map(np.asarray, strong(first.replace(pipeline_state=state, obs=shown)))
+
+    def _shows_actions(self) -> bool:
+        """Whether an observation contains the last action; after a reset that is 0."""
+        return "action" in inspect.signature(self.environment._get_obs).parameters
 
     def _without_effect(self) -> set[str]:
         """Multipliers of what this environment does not have, or does not take from its system.

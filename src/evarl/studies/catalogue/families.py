@@ -47,17 +47,22 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     )
 
 
-def _settings(betas: tuple[float, ...]) -> dict[str, tuple[Mode, dict[str, Any]]]:
-    """By name of the condition: the kind of evaluator, and the settings that differ from the preset."""
+def _settings(betas: tuple[float, ...], slope: bool) -> dict[str, tuple[Mode, dict[str, Any]]]:
+    """By name of the condition: the kind of evaluator, and the settings that differ from the preset.
+
+    The paper's gradient counts errors at all visited states, so that its evaluator must be fitted to them.
+    """
     exact = {"gradient": "exact", "queries": "start"}
     named: dict[str, tuple[Mode, dict[str, Any]]] = {PASSIVE: ("passive", {"beta": 0.0})}
     for beta in betas:
         named[f"exact, assessment, β={beta:g}"] = ("colearned", exact | {"shape": "assessment", "beta": beta})
-    middle, largest = betas[len(betas) // 2], max(betas)
+    middle, largest = betas[(len(betas) - 1) // 2], max(betas)
     named[f"exact, both, β={middle:g}"] = ("colearned", exact | {"shape": "both", "beta": middle})
-    slope = {"gradient": "paired", "queries": "start", "shape": "assessment", "beta": largest}
-    named[f"slope, assessment, β={largest:g}"] = ("colearned", slope)
+    if slope:
+        paired = {"gradient": "paired", "queries": "start", "shape": "assessment", "beta": largest}
+        named[f"slope, assessment, β={largest:g}"] = ("colearned", paired)
     printed = {"gradient": "printed", "queries": "visited", "shape": "both", "beta": min(betas)}
+    printed |= {"evaluator.states": "visited", "evaluator.transitions": 24}
     named[f"printed, both, β={min(betas):g}"] = ("colearned", printed)
     return named
 
@@ -72,7 +77,7 @@ def _families(scale: StudyScale) -> dict[str, list[Condition]]:
 def _conditions(name: str, family: Family) -> list[Condition]:
     (world,) = family.worlds
     found = []
-    for label, (mode, changes) in _settings(family.betas).items():
+    for label, (mode, changes) in _settings(family.betas, slope=name.startswith("crossing")).items():
         slug = f"families-{name}-{label}".replace(", ", "-").replace(" ", "-").replace("β=", "beta-")
         found.append(condition(family, mode, family.changes | {"world": world} | changes, label, slug))
     return found
