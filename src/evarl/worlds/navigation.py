@@ -88,15 +88,19 @@ class Navigation(World):
         self, key: Key, physics: Float[Array, "2"], action: Int[Array, ""], context: Float[Array, " P"]
     ) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
         """Where a step of one site ends if nothing is in its way, and whether something is."""
-        site = site_values(self.parameters, self.contexts, context)
-        slips, random = jax.random.split(key)
-        slip = jax.random.uniform(slips) < site["slip"]
-        action = jnp.where(slip, jax.random.randint(random, (), 0, len(DIRECTIONS), action.dtype), action)
-        wind = jnp.stack([jnp.asarray(site["wind"], jnp.float32), jnp.float32(0.0)])
-        target = physics + site["step-size"] * jnp.asarray(DIRECTIONS, jnp.float32)[action] + wind
+        site, varies = site_values(self.parameters, self.contexts, context), {one.name for one in self.contexts}
+        if "slip" in varies:
+            chance, direction = jax.random.uniform(key, (2,))  # one draw: it takes longer than the rest of a step
+            turned = (direction * len(DIRECTIONS)).astype(action.dtype)
+            action = jnp.where(chance < site["slip"], turned, action)
+        target = physics + site["step-size"] * jnp.asarray(DIRECTIONS, jnp.float32)[action]
+        if "wind" in varies:
+            target += jnp.stack([jnp.asarray(site["wind"], jnp.float32), jnp.float32(0.0)])
         target = jnp.clip(target, 0.0, 1.0)
+        touched = self._touched(physics, target)
+        if "wind" in varies:  # else every step is parallel to an axis
+            touched &= self._meets_line(physics, target)
         stands = [jnp.asarray(site[f"obstacle-{number + 1}"]) >= 0.5 for number in range(len(self.obstacles))]
-        touched = self._touched(physics, target) & self._meets_line(physics, target)
         return target, (touched & jnp.asarray(stands, bool)).any()
 
     def _touched(self, begin: Float[Array, "2"], end: Float[Array, "2"]) -> Bool[Array, " O"]:
