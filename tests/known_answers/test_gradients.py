@@ -197,7 +197,9 @@ class Combinations:
 def expected_parts(theta, chance, batch, multipliers):
     """The sum of all probabilities, expected gradients in deployment and assessment, and the expected cotangent."""
     (states, actions, shown_states, shown_actions), (weighted, shown, slopes) = batch, multipliers
-    exponent = log_policy(theta, states, actions).sum((1, 2)) + log_policy(theta, shown_states, shown_actions).sum((1, 2, 3))
+    exponent = log_policy(theta, states, actions).sum((1, 2)) + log_policy(theta, shown_states, shown_actions).sum(
+        (1, 2, 3)
+    )
     probability = chance * jnp.exp(exponent)
 
     def deployed(theta):
