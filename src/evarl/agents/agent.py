@@ -59,8 +59,12 @@ def make_agent(
     methods act are compiled once for all runs of these settings.
     """
     given = {"contexts": contexts} if contexts else {}
-    make = ALGORITHMS.get(config.algorithm)
-    return _made(make, config, observation_space, action_space, discount, updates, **given)
+    make, settings = ALGORITHMS.get(config.algorithm), (config, observation_space, action_space, discount, updates)
+    try:
+        hash(settings)
+    except TypeError:  # there is a list or an array among them
+        return make(*settings, **given)
+    return _made(make, *settings, **given)
 
 
 @functools.lru_cache(maxsize=64)
