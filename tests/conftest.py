@@ -56,8 +56,14 @@ SLOW = (
     "test_resume",
     "test_faults",
     "test_evaluation_aware",
+    "test_keys",
     "test_log",
     "test_runs",
+    "test_certificates",
+    "test_learning",
+    "test_conformance",
+    "test_hostile",
+    "test_limits",
 )
 """Files that take longest: begun first, so that no worker is left with one of them at the end."""
 

@@ -4,8 +4,6 @@ import ast
 import dataclasses
 import doctest
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 import evarl
 from evarl.agents.configuration import ALGORITHMS
 from evarl.assessment.configuration import BEHAVIOURS
+from evarl.cli.main import call
 from evarl.cli.parsing import parse
 from evarl.cli.train import Train
 from evarl.evaluators.configuration import NETWORKS
@@ -62,7 +61,8 @@ def test_python_blocks_run(code, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("code", blocks("sh"))
-def test_commands_run(code, tmp_path):
+def test_commands_run(code, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
     makefile = (ROOT / "Makefile").read_text()
     for line in filter(None, (line.split("#")[0].strip() for line in code.splitlines())):
         program, *arguments = line.split()
@@ -70,9 +70,10 @@ def test_commands_run(code, tmp_path):
             assert re.search(rf"^{arguments[0]}:", makefile, re.MULTILINE), line
             continue
         assert program == "evarl", line
-        command = [sys.executable, "-c", "from evarl.cli.main import main; main()", *arguments]
-        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
+        if "--updates" in arguments:  # a few after the warm-up say as much
+            at, few = arguments.index("--updates") + 1, PRESETS[arguments[1]]().evaluator.warmup + 5
+            arguments[at] = str(min(int(arguments[at]), few))
+        assert call(arguments) == 0, capfd.readouterr().err
 
 
 def documented_commands() -> list:

@@ -15,32 +15,33 @@ from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.presets import preset
 from evarl.runs.assessments import save_evaluator
 
+SETTINGS = {"environments": 4, "steps": 32, "updates": 6, "seeds": 2, "rollouts_per_start": 2, "beta": 0.05}
 SHARED: list[Path] = []
 """The folder of this session, set by `conftest.py`, in which every run is trained once for all workers."""
 
 
 def train_tiny(out: Path, hidden: int = 8, log_megabytes: float = 0.0, **changes) -> evarl.Run:
     """A run of these settings, at `out` and nobody else's: a copy of the one that was trained first."""
-    name = hashlib.sha256(repr((hidden, log_megabytes, sorted(changes.items()))).encode()).hexdigest()
+    settings = SETTINGS | changes
+    name = hashlib.sha256(repr((hidden, log_megabytes, sorted(settings.items()))).encode()).hexdigest()
     first = SHARED[0] / name
     first.mkdir(parents=True, exist_ok=True)
     with (first / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (first / "finished").exists():
             shutil.rmtree(first / "run", ignore_errors=True)
-            _train(first / "run", hidden, log_megabytes, changes)
+            _train(first / "run", hidden, log_megabytes, settings)
             (first / "finished").touch()
     shutil.copytree(first / "run", out)
     return evarl.Run.load(out)
 
 
-def _train(out: Path, hidden: int, log_megabytes: float, changes: dict[str, Any]) -> None:
+def _train(out: Path, hidden: int, log_megabytes: float, settings: dict[str, Any]) -> None:
     base = preset("navigation")
     network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
     evaluator = dataclasses.replace(base.evaluator, network=network, policies=4, warmup=2, initial_steps=5)
-    settings = {"environments": 4, "steps": 32, "updates": 6, "seeds": 2, "rollouts_per_start": 2, "beta": 0.05}
     agent = dataclasses.replace(base.agent, hidden_sizes=(hidden,))
-    config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **(settings | changes))
+    config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **settings)
     evarl.train(config, out=out, quiet=True, log_megabytes=log_megabytes)
 
 

@@ -156,11 +156,6 @@ class Combinations:
         }.items():
             object.__setattr__(self, name, value)
 
-    def probability(self, theta):
-        deployed = log_policy(theta, self.states, self.actions).sum((1, 2))
-        shown = log_policy(theta, self.shown_states, self.shown_actions).sum((1, 2, 3))
-        return self.chance * jnp.exp(deployed + shown)
-
     def expectation(
         self,
         gradient,
@@ -192,20 +187,29 @@ class Combinations:
         }
         batch = self.states, self.actions, self.shown_states, self.shown_actions
         options = evaluator, whole, kind, policy
-        weighted, shown, slopes = jax.tree.map(jnp.asarray, all_weights(objective, options, fixed, batch))
-        probability, T = self.probability(theta), self.deployment.horizon
-        np.testing.assert_allclose(probability.sum(), 1.0, rtol=1e-10)  # up to 5e5 terms, in any order
+        multipliers = all_weights(objective, options, fixed, batch)
+        total, *parts = expected_parts(theta, self.chance, batch, multipliers)
+        np.testing.assert_allclose(total, 1.0, rtol=1e-10)  # up to 5e5 terms, in any order
+        return tuple(self.deployment.horizon * part for part in parts[: 2 if policy is None else 3])
 
-        def deployed(theta):
-            terms = weighted * log_policy(theta, self.states, self.actions)
-            return jnp.sum(probability * terms.mean((1, 2)))
 
-        def assessed(theta):
-            terms = shown * log_policy(theta, self.shown_states, self.shown_actions)
-            return jnp.sum(probability * terms.sum((1, 2, 3)))
+@jax.jit
+def expected_parts(theta, chance, batch, multipliers):
+    """The sum of all probabilities, expected gradients in deployment and assessment, and the expected cotangent."""
+    (states, actions, shown_states, shown_actions), (weighted, shown, slopes) = batch, multipliers
+    exponent = log_policy(theta, states, actions).sum((1, 2)) + log_policy(theta, shown_states, shown_actions).sum(
+        (1, 2, 3)
+    )
+    probability = chance * jnp.exp(exponent)
 
-        parts = T * jax.grad(deployed)(theta), T * jax.grad(assessed)(theta)
-        return parts if policy is None else (*parts, T * jnp.einsum("c,cka->ka", probability, slopes))
+    def deployed(theta):
+        return jnp.sum(probability * (weighted * log_policy(theta, states, actions)).mean((1, 2)))
+
+    def assessed(theta):
+        return jnp.sum(probability * (shown * log_policy(theta, shown_states, shown_actions)).sum((1, 2, 3)))
+
+    cotangent = jnp.tensordot(probability, slopes, axes=1)
+    return probability.sum(), jax.grad(deployed)(theta), jax.grad(assessed)(theta), cotangent
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -48,16 +48,25 @@ def repeated(values):
     return len(values) - len(set(values))
 
 
-@pytest.mark.parametrize(("algorithm", "context"), [("ppo", ()), ("a2c", ("slip=0:0.5", "wind=-0.1:0.1"))], ids=str)
+@pytest.mark.parametrize(
+    ("algorithm", "context"),
+    [
+        ("ppo", ("slip=0:0.5", "wind=-0.1:0.1")),  # every use of a key is in this one
+        pytest.param("ppo", (), marks=pytest.mark.slow),
+        pytest.param("a2c", ("slip=0:0.5", "wind=-0.1:0.1"), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_every_key_of_an_update_is_used_once(algorithm, context, monkeypatch):
-    settings = {"agent.algorithm": algorithm, "agent.ppo.minibatches": 2, "agent.hidden_sizes": [4], "beta": 0.1}
+    settings = {"agent.algorithm": algorithm, "agent.hidden_sizes": [4], "beta": 0.1}
+    settings |= {"agent.ppo.minibatches": 2, "agent.ppo.epochs": 2}
     small = {
         "environments": 2,
         "rollouts_per_start": 1,
-        "steps": 6,
-        "horizon": 3,
+        "steps": 4,
+        "horizon": 2,
         "evaluator.warmup": 0,
-        "evaluator.initial_steps": 3,
+        "evaluator.initial_steps": 2,
     }
     memory = {"evaluator.transitions": 5, "evaluator.policies": 2, "assessment.replicates": 2}
     config = evarl.with_settings(

@@ -2,9 +2,12 @@
 
 import numpy as np
 
+from evarl.certificates.explanations import Picture
+from evarl.certificates.page import _figure
 from evarl.evaluation.predictors import EVALUATOR
 from evarl.evaluation.results import Evaluation, Queries, SeedEvaluation
 from evarl.evaluation.scores import MeanAndError
+from evarl.report.drawing import rendered
 from evarl.report.figures import STYLES, evaluation_picture
 from evarl.truth.monte_carlo import Truth
 
@@ -18,3 +21,13 @@ def test_a_picture_is_a_png_even_of_a_single_perfect_point():
     found = Evaluation(**numbers, **texts, **tables, discounted=zero, undiscounted=zero, passive=None)
     assert evaluation_picture(found).startswith(b"\x89PNG")
     assert len(set(STYLES.values())) == len(STYLES)
+
+
+def test_a_figure_that_is_drawn_again_has_the_same_bytes():
+    values = np.random.default_rng(0).normal(size=60)
+    picture = Picture(values, "return", "", {"mean": 0.1, "J is at least": -0.3}, (-5.0, 5.0))
+    assert _figure(picture) == _figure(picture)
+    assert _figure(picture) != _figure(Picture(values + 1e-3, "return", "", picture.lines, picture.range))
+    both = [rendered("twice", (3.0, 2.0), lambda figure: figure.subplots().plot(values)) for _ in range(2)]
+    assert both[0] == both[1]
+    assert [one[:5] for one in both[0]] == [b"\x89PNG\r", b"<?xml"]

@@ -12,6 +12,7 @@ from evarl.studies.catalogue import PAPER_STUDIES
 from tests.studies.browser import complaints, installed, requests, started
 
 COMMAND = [sys.executable, "-c", "from evarl.cli.main import main; main()", "reproduce", "all", "--scale", "smoke"]
+COMMAND += ["--workers", "1"]  # what a job has compiled, the next one reads
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The interface of a learning algorithm, and the algorithms by name."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -54,10 +55,21 @@ def make_agent(
 ) -> Agent:
     """The agent that a configuration names; `updates` is the length of the run, for annealing.
 
-    Its critic sees the `contexts` of a family of worlds.
+    Its critic sees the `contexts` of a family of worlds. Equal settings give the same agent, so that programs in which its
+    methods act are compiled once for all runs of these settings.
     """
     given = {"contexts": contexts} if contexts else {}
-    return ALGORITHMS.get(config.algorithm)(config, observation_space, action_space, discount, updates, **given)
+    make, settings = ALGORITHMS.get(config.algorithm), (config, observation_space, action_space, discount, updates)
+    try:
+        hash(settings)
+    except TypeError:  # there is a list or an array among them
+        return make(*settings, **given)
+    return _made(make, *settings, **given)
+
+
+@functools.lru_cache(maxsize=64)
+def _made(make: Callable[..., Agent], *settings: Any, **given: Any) -> Agent:
+    return make(*settings, **given)
 
 
 def exploration(agent: Agent, environments: int) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:

@@ -171,4 +171,5 @@ def _figure(picture: Picture) -> bytes:
             whole.set_yticks([])
             whole.set_xlabel(f"possible returns, {low:.6g} to {high:.6g}; shaded: observed returns")
 
-    return rendered("returns", (7.2, 3.1 if picture.range is None else 4.0), draw)[1]
+    (svg,) = rendered("returns", (7.2, 3.1 if picture.range is None else 4.0), draw, ("svg",))
+    return svg

@@ -97,6 +97,7 @@ class CompiledEngine:
         """
         alone = jax.tree.leaves(state)[0].shape[0] == 1
         update = self.learner.update if alone else jax.vmap(self.learner.update, in_axes=(0, None))
+        update = jax.jit(update, inline=True)  # traced once, for its shapes and for the loop
         if alone:
             state = jax.tree.map(lambda leaf: leaf[0], state)
         shapes = jax.eval_shape(update, state, first)[1]

@@ -95,7 +95,7 @@ class Learner:
             state = state.replace(worlds=worlds)
         trajectory, rollout, keys = gathered
         done, clock = trajectory.terminated | trajectory.truncated, state.clock
-        if self.world.contexts:  # with new contexts all episodes begin anew
+        if trajectory.context is not None:  # with new contexts all episodes begin anew
             renewed = index % self.batch.context_updates == 0
             clock = jax.tree.map(lambda x: jnp.where(renewed, jnp.zeros_like(x), x), clock)
         clock, metrics = episode_statistics(clock, trajectory.reward, done, self.config.discount)
@@ -117,17 +117,18 @@ class Learner:
     def gather(self, state: LearnerState, worlds: Any, index: int | Int[Array, ""]) -> tuple[Any, Experience]:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
         keys = Keys(*jax.random.split(state.key, len(Keys._fields)))
-        policy, batch, (noise, act) = state.agent.policy, self.batch, self._exploration
-        if self.world.contexts:
+        policy, batch, world, assessment = state.agent.policy, self.batch, self.world, self.assessment
+        if world.contexts:
             worlds = self.simulator.renew(batch, worlds, keys.contexts, index)
+        noise, act = self._exploration
         worlds, trajectory = self.simulator.collect(batch, Partial(act, policy), worlds, keys.collect, index, noise)
         rollout = None
-        if self.assessment is not None:
+        if assessment is not None:
             act, replicates = Partial(self.agent.act, policy), self.config.assessment.replicates
             contexts = trajectory.context
             if contexts is not None:
                 contexts = contexts[:: batch.environments // batch.contexts]
-            rollout = self.assessment.take(act, keys.assess, replicates, self.world, contexts)
+            rollout = assessment.take(act, keys.assess, replicates, world, contexts)
         return worlds, Experience(trajectory, rollout, keys)
 
     @property

@@ -1,5 +1,6 @@
 """The figure of an evaluation: true against predicted values. Matplotlib is imported when it is drawn."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,11 @@ def evaluation_picture(evaluation: Evaluation) -> bytes:
     if evaluation.sites is not None:
         return site_picture(evaluation)
     kinds = list(evaluation.seeds[0].queries)
-    return rendered("evaluation", (5.2 * len(kinds) + 2.2, 5.2), lambda figure: _draw(figure, evaluation, kinds))[0]
+    return _png((5.2 * len(kinds) + 2.2, 5.2), lambda figure: _draw(figure, evaluation, kinds))
+
+
+def _png(size: tuple[float, float], draw: Callable[[Any], None]) -> bytes:
+    return rendered("evaluation", size, draw, ("png",))[0]
 
 
 def _draw(figure: Any, evaluation: Evaluation, kinds: list[str]) -> None:
@@ -92,9 +97,7 @@ def site_picture(evaluation: Evaluation) -> bytes:
     sites = evaluation.sites
     assert sites is not None
     columns = 1 + min(MOST, len(sites.names))
-    return rendered("evaluation", (4.6 * columns + 2.2, 4.8), lambda figure: _draw_sites(figure, evaluation, columns))[
-        0
-    ]
+    return _png((4.6 * columns + 2.2, 4.8), lambda figure: _draw_sites(figure, evaluation, columns))
 
 
 def _draw_sites(figure: Any, evaluation: Evaluation, columns: int) -> None:
