@@ -134,8 +134,10 @@ TASKS: dict[str, Callable[[Job, Store], dict[str, Any]]] = {
 
 
 def _config(job: Job, store: Store) -> TrainConfig:
-    """The preset with the job's changes, and the files of the jobs it needs."""
+    """The preset with the job's changes, and the files of the jobs it needs; that of an assessment holds its start states."""
     files = {FILES[part]: str(store.file(needed)) for part, needed in job.needs.items()}
+    if "assessment" in job.needs:
+        files["assessment.start_states"] = ""
     return with_settings(preset(job.settings["preset"]), job.settings["changes"] | files).resolved()
 
 

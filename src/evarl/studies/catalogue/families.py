@@ -29,8 +29,10 @@ WANTED = {"crossing": 0.4}
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """Training jobs of all conditions in all families."""
-    return [job for conditions in _families(scale).values() for one in conditions for job in one.jobs]
+    """Training jobs of all conditions in all families; those that the claims compare come first."""
+    every = [one for conditions in _families(scale).values() for one in conditions]
+    every.sort(key=lambda one: one.label not in (PASSIVE, MAIN))
+    return [job for one in every for job in one.jobs]
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
