@@ -159,6 +159,8 @@ class TrainConfig:
                 f"evaluator.states: start does not go with context-updates {self.context_updates}; needs --context and "
                 "--context-updates 1, so that every batch begins with start states"
             )
+        if self.evaluator.states == "start" and self.queries != "start":
+            raise InputError(f"queries: {self.queries} does not go with evaluator.states start; must be start")
         if self.evaluator.lower_quantile is not None and not (self.context and self.critic_sees_context):
             raise InputError(
                 f"evaluator.lower-quantile: {self.evaluator.lower_quantile} needs --context and a critic that sees the context"

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from evarl.agents.advantages import returns_to_go
 from evarl.agents.agent import Agent, Metrics
@@ -32,6 +32,8 @@ from evarl.worlds.world import Key
 
 ENOUGH = 256
 """Visited states over which averages are taken where the whole batch is not needed."""
+STARTS = 4
+"""Episodes of each environment in a batch, the first ones, whose start states count where an evaluator knows no others."""
 SLOWEST = 0.05
 """Weight of a new policy in running means, once there have been 1/SLOWEST; before that, all count alike."""
 
@@ -135,6 +137,9 @@ def gather_evidence(
 
     Returns are continued by the critic where the batch cut an episode. Baselines are those before this update.
     """
+    if fixed.config.evaluator.states == "start":  # the others are not predicted
+        first = jnp.cumsum(trajectory.start_label >= 0, axis=0) <= STARTS
+        trajectory = trajectory.replace(start_label=jnp.where(first, trajectory.start_label, -1))
     seen = (trajectory.context,) if fixed.config.critic_sees_context and trajectory.context is not None else ()
     value = agent.value(policy, trajectory.observation, *seen)
     last = agent.value(policy, trajectory.last_observation, *seen)
@@ -219,8 +224,24 @@ def predict(
     behaviour: Behaviour,
     thinning: Thinning = EVERY,
 ) -> Float[Array, "T N"]:
-    """V̂ at the states of a (thinned) batch, for a policy that behaves like this: [C·k, ...], context by context."""
-    observation, contexts = thinning.of(trajectory.observation), fixed.contexts
+    """V̂ at the states of a (thinned) batch, for a policy that behaves like this: [C·k, ...], context by context.
+
+    Where the evaluator is fitted to start states, it is asked about no others, and elsewhere the result is 0.
+    """
+    if fixed.config.evaluator.states == "start" and thinning == EVERY:
+        steps, environments = trajectory.start_label.shape
+        rows = first_starts(trajectory.start_label, min(STARTS, steps))
+        places = rows, jnp.arange(environments)[None]
+        values = predict_all(fixed, evaluator, trajectory.observation[places], behaviour)
+        return jnp.zeros((steps, environments)).at[places].set(values)
+    return predict_all(fixed, evaluator, thinning.of(trajectory.observation), behaviour)
+
+
+def predict_all(
+    fixed: Evaluability, evaluator: EvaluatorState, observation: Shaped[Array, "T N ..."], behaviour: Behaviour
+) -> Float[Array, "T N"]:
+    """V̂ at observations of N environments, which are grouped by context."""
+    contexts = fixed.contexts
     queries = by_context(observation, contexts)
     if contexts == 1:  # products of batches of one matrix compile to slower code than plain ones
         return fixed.evaluator.predict(evaluator, behaviour, queries[0]).reshape(observation.shape[:2])
@@ -255,9 +276,10 @@ def _errors(config: TrainConfig, evidence: Evidence, predicted: Float[Array, "T 
     error, start = evidence.returns - predicted, evidence.trajectory.start_label >= 0
     product, paired = product_of_errors(evidence, predicted, config.rollouts_per_start)
     corrected = masked_mean(product, paired)
+    at_start = jnp.where(start.any(), masked_mean(jnp.abs(error), start), jnp.nan)
     return {
-        "evaluation_error": jnp.mean(jnp.abs(error)),
-        "start_error": jnp.where(start.any(), masked_mean(jnp.abs(error), start), jnp.nan),
+        "evaluation_error": at_start if config.evaluator.states == "start" else jnp.mean(jnp.abs(error)),
+        "start_error": at_start,
         "start_squared_error_corrected": jnp.where(paired.any(), corrected, jnp.nan),
     }
 
@@ -290,6 +312,14 @@ def behaviours(behaviour: Behaviour, contexts: int) -> Behaviour:
 def mean_over_contexts(x: Float[Array, "h Ck *shape"], contexts: int) -> Float[Array, "h k *shape"]:
     """The mean over contexts of numbers that belong to steps and scenarios."""
     return x if contexts == 1 else x.reshape(x.shape[0], contexts, -1, *x.shape[2:]).mean(axis=1)
+
+
+def first_starts(label: Int[Array, "T N"], count: int) -> Int[Array, "count N"]:
+    """The steps at which the first `count` episodes of each environment begin; 0 where there are not so many."""
+    steps = label.shape[0]
+    left = jnp.where(label >= 0, jnp.arange(steps, 0, -1, dtype=jnp.int32)[:, None], 0)  # the earlier, the larger
+    found = jax.lax.top_k(left.T, count)[0].T
+    return jnp.where(found > 0, steps - found, 0)
 
 
 def running_rate(index: Int[Array, ""]) -> Float[Array, ""]:
