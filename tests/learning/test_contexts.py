@@ -13,7 +13,15 @@ from evarl import AgentConfig, EvaluatorConfig, NetworkConfig, PPOConfig
 from evarl.errors import InputError
 from evarl.learning import make_learner
 from evarl.learning.base_policies import build_assessment
-from evarl.learning.evaluability import behaviours, by_context, gather_evidence, predict
+from evarl.learning.evaluability import (
+    STARTS,
+    behaviours,
+    by_context,
+    first_starts,
+    gather_evidence,
+    predict,
+    predict_all,
+)
 from evarl.simulation import Batch, simulator_for
 from tests.runs.test_runs import RESULTS, same_files
 
@@ -75,6 +83,30 @@ def test_each_context_is_predicted_from_its_own_assessment():
     for c in range(3):
         one = jax.tree.map(lambda x, c=c: x[c], shown)
         np.testing.assert_allclose(found[c], fixed.evaluator.predict(evaluator, one, queries[c]), rtol=1e-5, atol=1e-6)
+
+
+def test_the_first_starts_of_each_environment_are_found_in_order():
+    label = jnp.array([[0, -1], [-1, -1], [1, -1], [2, 0], [-1, -1]], jnp.int32)
+    assert first_starts(label, 2).tolist() == [[0, 3], [2, 0]]
+    assert first_starts(label, 4).tolist() == [[0, 3], [2, 0], [3, 0], [0, 0]]
+
+
+def test_an_evaluator_of_start_states_is_asked_about_those_alone():
+    """At the first starts of each environment it says what it says everywhere, and elsewhere nothing counts."""
+    changes = {"context": ("bridge=0:1",), "context_updates": 1, "horizon": 1, "steps": 7, "evaluator.states": "start"}
+    learner = learner_for(small(**changes))
+    state = learner.init(jax.random.PRNGKey(1))
+    fixed, evaluation = learner.evaluability, state.evaluation
+    _, (trajectory, rollout, _) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
+    assert (trajectory.start_label >= 0).all(), "with a horizon of 1, an episode begins at every step"
+    evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
+    counted = np.asarray(evidence.trajectory.start_label) >= 0
+    assert counted[:STARTS].all()
+    assert not counted[STARTS:].any()
+    found = predict(fixed, evaluation.evaluator, evidence.trajectory, evidence.observed.behaviour)
+    every = predict_all(fixed, evaluation.evaluator, trajectory.observation, evidence.observed.behaviour)
+    np.testing.assert_allclose(found[:STARTS], every[:STARTS], rtol=1e-5, atol=1e-6)
+    assert (np.asarray(found[STARTS:]) == 0).all()
 
 
 def test_the_critic_sees_the_context_and_the_policy_does_not():

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax.extend import core
 
+from evarl.assessment.scenarios import given_states
 from evarl.errors import InputError
 from evarl.worlds import Box, make_world
 from evarl.worlds.brax import BACKENDS, RUN_ONCE, BraxWorld, make, names, quiet
@@ -144,3 +145,20 @@ def test_what_is_not_known_noise_still_comes_out(capsys: pytest.CaptureFixture[s
         handler("real trouble")
     with pytest.raises(RuntimeError, match="broken"), quiet():
         raise RuntimeError("broken")
+
+
+def test_a_state_is_written_by_its_positions_and_velocities(world: BraxWorld) -> None:
+    """A member of the pool, from its numbers: the same observation, and the same after a step."""
+    member = jax.tree.map(lambda leaf: leaf[3], world.pool)
+    numbers = np.concatenate([member.pipeline_state.q, member.pipeline_state.qd])
+    assert world.state_fields == ("q0", "q1", "qd0", "qd1")
+    found = world.state_from(numbers)
+    assert jax.tree.structure(found) == jax.tree.structure(member)
+    np.testing.assert_allclose(found.obs, member.obs, rtol=1e-6, atol=1e-7)
+    step = jax.jit(world.transition)
+    after, expected = (step(jax.random.PRNGKey(0), state, jnp.full(1, 0.5))[0].obs for state in (found, member))
+    np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-6)
+    given = given_states(world, [tuple(numbers.tolist()), (0.5, 0.0, 0.0, 0.0)])
+    assert given.obs[1, 0] == np.float32(0.5)
+    with pytest.raises(InputError, match=r"has 4 numbers, q0,q1,qd0,qd1"):
+        given_states(world, [(0.1, 0.2)])

@@ -6,10 +6,9 @@ from pathlib import Path
 from evarl.errors import FileError
 from evarl.report.markdown import fill_page
 from evarl.storage.plain import read_json
-from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, study
-from evarl.studies.catalogue.families import MAIN, PASSIVE
+from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, families, study
 from evarl.studies.common import results_by_world, with_mode
-from evarl.studies.conditions import mean_and_error
+from evarl.studies.conditions import mean_and_error, ratio
 from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, ReportTable
 from evarl.studies.scales import LAPTOP, PAPER
@@ -45,20 +44,25 @@ def main_table(store: Store) -> ReportTable:
 
 
 def families_table(folder: Path) -> ReportTable:
-    """Passive and evaluation-aware training in each family of worlds."""
-    (table,) = study("families").results(LAPTOP, Store(folder)).tables
-    shown = ("family", "training", "seeds", "return", "MAE", "constant", "best evaluator of Ξ", "rank over sites")
-    columns = [table.columns.index(name) for name in shown]
-    rows = [tuple(row[i] for i in columns) for row in table.rows if row[1] in (PASSIVE, MAIN)]
+    """A row for each family of worlds: passive and evaluation-aware training, and their ratio."""
+    rows: list[tuple[Cell, ...]] = []
+    for name, known in families.by_family(LAPTOP, Store(folder)).items():
+        if families.PASSIVE in known and families.MAIN in known:
+            passive, aware = known[families.PASSIVE], known[families.MAIN]
+            errors, returns = (
+                (passive.mae(families.SITE), aware.mae(families.SITE)),
+                (passive.returns(), aware.returns()),
+            )
+            cells = [*map(mean_and_error, errors), ratio(*errors[::-1]), *map(mean_and_error, returns)]
+            rows.append((name, len(aware.rows), *cells))
     head = (
         "family of worlds",
-        "training",
         "seeds",
-        "return",
-        "error",
-        "error of a constant",
-        "best possible",
-        "rank over sites",
+        "error, passive",
+        "error, evaluable",
+        "ratio",
+        "return, passive",
+        "return, evaluable",
     )
     return ReportTable("families", "", head, tuple(rows))
 

@@ -37,16 +37,21 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Return and errors by family and condition, and the claims that error falls while return stays."""
-    found = {
-        name: {one.label: known for one in conditions if (known := condition_results(store, one)) is not None}
-        for name, conditions in _families(scale).items()
-    }
-    found = {name: rows for name, rows in found.items() if rows}
+    found = by_family(scale, store)
     return StudyResults(
         checks=tuple(check for name, rows in found.items() for check in _checks(name, rows)),
         tables=(_table(found),),
         figures=(_figure(found),) if found else (),
     )
+
+
+def by_family(scale: StudyScale, store: Store) -> dict[str, dict[str, ConditionResults]]:
+    """Finished conditions by family and label."""
+    found = {
+        name: {one.label: known for one in conditions if (known := condition_results(store, one)) is not None}
+        for name, conditions in _families(scale).items()
+    }
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def _settings(betas: tuple[float, ...], slope: bool) -> dict[str, tuple[Mode, dict[str, Any]]]:
