@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.race import ROOT, Task
-from benchmarks.specs import KINDS, Kind, Spec, aware
+from benchmarks.specs import EXACT, KINDS, Kind, Spec, aware, over_contexts
 from evarl.learning.configuration import TrainConfig
 
 ALONE, ROLLOUTS = "environment only", "rollouts, no policy"
 A2C, PPO, PPO_ONCE, HOST = "A2C", "PPO", "PPO, 1 epoch, 1 minibatch", "A2C, host"
+CONTEXTS, AWARE_CONTEXTS = "A2C over contexts", "EvA-RL over contexts"
 TRUTH, FQE, IMPORTANCE = "ground truth", "fitted Q evaluation", "importance sampling"
 REJAX, BRAX, SB3 = "Rejax PPO", "Brax PPO", "Stable-Baselines3 A2C"
 PARTS = ", parts"
@@ -46,6 +47,8 @@ class Course:
     """States, rollouts and horizon of the ground truth (0: the world's own)."""
     fqe: int = 0
     """Gradient steps of fitted Q evaluation; 0 leaves off-policy evaluation out."""
+    context: str | None = None
+    """What varies where training over contexts is timed too, with four environments in each."""
 
 
 MINATAR = Course(
@@ -53,8 +56,10 @@ MINATAR = Course(
 )
 REACHER = Course("brax", updates=3, alone=6, slow=1, peers=(BRAX,), kinds=("factored",), ppo=True, truth=(64, 4, 100))
 COURSES = {
-    "navigation": Course("navigation", updates=100, alone=800, slow=10, truth=(64, 64, 0), fqe=5000),
-    "gymnax/Asterix-MinAtar": dataclasses.replace(MINATAR, kinds=KINDS, fqe=2000),
+    "navigation": Course(
+        "navigation", updates=100, alone=800, slow=10, truth=(64, 64, 0), fqe=5000, context="slip=0:0.3"
+    ),
+    "gymnax/Asterix-MinAtar": dataclasses.replace(MINATAR, kinds=KINDS, fqe=2000, context="init_move_interval=3,5,8"),
     "gymnax/Freeway-MinAtar": MINATAR,
     "gymnax/SpaceInvaders-MinAtar": MINATAR,
     "brax/reacher": REACHER,
@@ -100,6 +105,10 @@ def tasks(
         add(name_of(kind), "training", updates, aware(kind))
         if kind in parts:
             add(name_of(kind) + PARTS, "parts", updates, aware(kind), cold=False)
+    if course.context is not None:
+        environments = Spec("training", course.preset, world, changes=course.changes).config().environments
+        add(CONTEXTS, "training", course.updates, over_contexts(course.context, environments // 4))
+        add(AWARE_CONTEXTS, "training", course.updates, over_contexts(course.context, environments // 4) | EXACT)
     if parts and kinds:
         add(A2C + PARTS, "parts", course.updates, {}, cold=False)
     if peers:

@@ -44,3 +44,20 @@ class Spec:
 def aware(kind: Kind = "factored") -> dict[str, Any]:
     """Changes that make training evaluation-aware, with a base policy of one update: it is not timed."""
     return {"beta": 0.01, "evaluator.network.kind": kind, "assessment.base_updates": 1}
+
+
+def over_contexts(context: str, count: int) -> dict[str, Any]:
+    """Changes that make training one over contexts, drawn anew in each update, with two rollouts from each start."""
+    return {"context": [context], "contexts": count, "context_updates": 1, "rollouts_per_start": 2}
+
+
+EXACT: dict[str, Any] = {
+    "beta": 1.0,
+    "gradient": "exact",
+    "shape": "assessment",
+    "queries": "start",
+    "evaluator.states": "start",
+    "assessment.base_updates": 1,
+    "assessment.entropy_coefficient": 0.03,
+}
+"""Changes that make training over contexts evaluation-aware, as in the presets `crossing` and `cartpole`."""
