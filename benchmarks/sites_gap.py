@@ -1,5 +1,7 @@
 """`python -m benchmarks.sites_gap RUN …`: what a run's evaluator is worth in bounds on new sites, against a constant prediction.
 
+A run with `--evaluator.lower-quantile` has two predictors: the value and a lower quantile of it.
+
 Runs are trained in `crossing` over hidden contexts. A repetition draws n calibration sites and one new site, tests the policy on
 all of them, and bounds the return on the new one. The expected return on every site is known exactly. Sites, tests and episodes
 are simulated once for each policy, and a repetition takes its own of them.
@@ -18,6 +20,7 @@ from benchmarks.found import Found
 from evarl import bounds
 from evarl.bounds.sites import VALUE_ERROR
 from evarl.certificates.certified_policy import CertifiedPolicy
+from evarl.certificates.names import PredictorName
 from evarl.errors import InputError
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
@@ -29,6 +32,7 @@ from evarl.worlds.crossing import START, STATES, Crossing, cell
 LEVELS = (0.1, 0.05)
 AT_ONCE = 500
 """Sites that are simulated in one program."""
+CONSTANT = "constant"
 CLAIMS = {"site-return": 0.0, "site-value": VALUE_ERROR}
 """Claims, and the level of the lower bounds on the expected return."""
 
@@ -38,7 +42,8 @@ class Pool:
     """Sites that were drawn: expected returns, predictions from one test, means of episodes and lower bounds on expectations."""
 
     values: np.ndarray
-    predictions: np.ndarray
+    predictions: dict[str, np.ndarray]
+    """By name of the predictor; those of one site are from the same test."""
     means: np.ndarray
     lower: np.ndarray
 
@@ -80,21 +85,24 @@ def simulated(policy: CertifiedPolicy, settings: Settings, key: jax.Array) -> Po
     site_key, start_key, test_key, walk_key = jax.random.split(key, 4)
     contexts = draw_contexts(world.contexts, site_key, settings.pool)
     queries = simulator_for(world).start_states(start_key, 1).queries
-    predictions, returns = [], []
+    names: list[PredictorName] = ["value", "quantile"] if policy.has_lower_quantile else ["value"]
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    returns = []
     for first in range(0, settings.pool, AT_ONCE):
         here = contexts[first : first + AT_ONCE]
-        predictions.append(policy.predicted_at(here, jax.random.fold_in(test_key, first), queries))
+        for name in names:  # with one key: the same tests
+            columns[name].append(policy.predicted_at(here, jax.random.fold_in(test_key, first), queries, name))
         returns.append(policy.returns_at(here, jax.random.fold_in(walk_key, first), settings.episodes))
-    predicted, rows = np.concatenate(predictions), np.concatenate(returns)
+    predicted, rows = {name: np.concatenate(column) for name, column in columns.items()}, np.concatenate(returns)
     limits = bounds.Range(*world.return_range())
-    lower = np.asarray(bounds.SiteCalibration.bounded(predicted, rows, limits).returns)
+    lower = np.asarray(bounds.SiteCalibration.bounded(predicted["value"], rows, limits).returns)
+    predicted[CONSTANT] = np.zeros(settings.pool)
     return Pool(exact_values(policy, np.asarray(contexts)), predicted, rows.mean(axis=1), lower)
 
 
-def coverage(pool: Pool, settings: Settings, claim: str, alpha: float, constant: bool = False) -> Found:
+def coverage(pool: Pool, settings: Settings, claim: str, alpha: float, predictor: str = "value") -> Found:
     """Whether the bound held on the new site of each repetition, and its gap to the expected return there."""
-    error, value = CLAIMS[claim], claim == "site-value"
-    predictions = np.zeros_like(pool.predictions) if constant else pool.predictions
+    error, value, predictions = CLAIMS[claim], claim == "site-value", pool.predictions[predictor]
     known, truths = (pool.lower, pool.values) if value else (pool.means, pool.means)
     rng = np.random.default_rng(11)
     covered, gaps = np.empty(settings.repetitions, bool), np.empty(settings.repetitions)
@@ -119,19 +127,24 @@ def table(runs: list[Run], settings: Settings, notify: Callable[[str], None] = p
     ]
     for run in runs:
         pools = [simulated(CertifiedPolicy(run, seed), settings, jax.random.PRNGKey(seed)) for seed in run.seeds]
-        for name, constant in {"evaluator": False, "constant": True}.items():
-            errors = [
-                np.std(p.values) if constant else np.sqrt(np.mean((p.predictions - p.values) ** 2)) for p in pools
-            ]
-            cells = []
-            for claim in CLAIMS:
-                for alpha in LEVELS:
-                    found = [coverage(pool, settings, claim, alpha, constant) for pool in pools]
-                    parts = (np.concatenate([getattr(one, part) for one in found]) for part in ("covered", "gaps"))
-                    cells.append(Found(*parts).cell())
-            lines.append(f"| {run.path.name} | {name} | {np.mean(errors):.3f} | " + " | ".join(cells) + " |")
+        for name in pools[0].predictions:
+            cells = [_cell(pools, settings, claim, alpha, name) for claim in CLAIMS for alpha in LEVELS]
+            errors = np.mean([_error(pool, name) for pool in pools])
+            lines.append(f"| {run.path.name} | {name} | {errors:.3f} | " + " | ".join(cells) + " |")
             notify(lines[-1])
     return "\n".join(lines)
+
+
+def _cell(pools: list[Pool], settings: Settings, claim: str, alpha: float, predictor: str) -> str:
+    found = [coverage(pool, settings, claim, alpha, predictor) for pool in pools]
+    parts = (np.concatenate([getattr(one, part) for one in found]) for part in ("covered", "gaps"))
+    return Found(*parts).cell()
+
+
+def _error(pool: Pool, predictor: str) -> float:
+    """The root mean squared error over sites; of a constant, that of the best one."""
+    errors = pool.values - pool.predictions[predictor]
+    return float(np.std(errors) if predictor == CONSTANT else np.sqrt(np.mean(errors**2)))
 
 
 def main(runs: Annotated[tuple[str, ...], tyro.conf.Positional], settings: Settings = DEFAULT) -> None:

@@ -161,6 +161,43 @@ def test_a_prediction_pays_in_the_gap():
     assert informed.gap(new + rng.normal(0, 0.1, 500), new) < 0.5 * blind.gap(np.full(500, 0.5), new)
 
 
+@pytest.mark.parametrize("alpha", [0.1, 0.05])
+def test_quantiles_have_the_level_and_pay_where_tests_are_clear(alpha):
+    """Half of the tests are clear, with a tenth of the others' spread. q̂ is the quantile of level .1 at both levels."""
+    rng, n, repetitions = np.random.default_rng(4), 99, 2000
+    predictions = rng.normal(size=(repetitions, n + 1))
+    spread = np.where(rng.random(predictions.shape) < 0.5, 0.1, 1.0)
+    returns = predictions + spread * rng.normal(size=predictions.shape)
+    quantiles = predictions + stats.norm.ppf(0.1) * spread
+    covered, gaps = np.empty((2, repetitions), bool), np.empty((2, repetitions))
+    for i in range(repetitions):
+        known = predictions[i, :n], returns[i, :n], 1
+        for which, (calibration, new) in enumerate(
+            (
+                (SiteCalibration(*known), predictions[i, n]),
+                (SiteCalibration(*known, quantiles[i, :n]), quantiles[i, n]),
+            )
+        ):
+            bound = site_bound(calibration, alpha).at(new)
+            covered[which, i], gaps[which, i] = returns[i, n] >= bound, returns[i, n] - bound
+    error = np.sqrt(alpha * (1 - alpha) / repetitions)
+    assert np.abs(covered.mean(axis=1) - (1 - alpha)).max() < 3 * error, (
+        "exactly 1 − k/(n + 1), no two scores are equal"
+    )
+    # For V̂, P(Z < −q) ≈ 2α: q = .84 or 1.28. For q̂ the margin is 0 or −.1, below a mean quantile of .55 · 1.28.
+    wide, narrow = gaps.mean(axis=1)
+    assert narrow < 0.85 * wide
+    assert (wide, narrow) == pytest.approx({0.1: (0.84, 0.70), 0.05: (1.28, 0.80)}[alpha], abs=0.08)
+
+
+def test_a_constant_bias_of_quantiles_is_corrected():
+    rng = np.random.default_rng(5)
+    quantiles, returns = rng.normal(size=(2, 50))
+    straight, biased = (site_bound(SiteCalibration(quantiles, returns, 1, quantiles + by)) for by in (0.0, 7.0))
+    assert biased.margin == pytest.approx(straight.margin - 7.0)
+    assert biased.at(1.0 + 7.0) == pytest.approx(straight.at(1.0))
+
+
 FOUR = [0.1, 0.2, 0.3, 0.4]
 REFUSED = {
     "few sites": (

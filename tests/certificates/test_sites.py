@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -21,10 +22,14 @@ from evarl.certificates.claims import conclude, gather
 from evarl.certificates.evidence import PolicyTest, site_context
 from evarl.certificates.issue import Issued, issue_certificate, planned
 from evarl.certificates.page import page
+from evarl.cli.certify import print_issued
 from evarl.cli.main import call
 from evarl.errors import InputError
+from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.learning.presets import preset
+from evarl.simulation.simulator import simulator_for
 from evarl.storage.files import write_bytes
+from evarl.worlds.contexts import draw_contexts
 from tests.evaluation.tiny import train_tiny
 
 SITES, EPISODES = 9, 6
@@ -33,15 +38,21 @@ CALIBRATION = evarl.Terms(claim="site-return", sites=SITES, rollouts=EPISODES, a
 SITE = evarl.Terms(site=("bridge=0.3",), alpha=ALPHA)
 
 
-@pytest.fixture(scope="module")
-def calibrated(tmp_path_factory) -> Path:
-    """A run over sites whose bridges differ, with a calibration."""
+def trained(out: Path, **settings) -> Path:
+    """A run over sites whose bridges differ."""
     base = preset("crossing")
     network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
-    evaluator = dataclasses.replace(base.evaluator, network=network, policies=4, warmup=1, initial_steps=5)
+    few = {"policies": 4, "warmup": 1, "initial_steps": 5, "final_steps": 5}
+    evaluator = dataclasses.replace(base.evaluator, network=network, **few, **settings)
     small = {"environments": 6, "contexts": 2, "steps": 20, "updates": 3, "beta": 1.0, "horizon": 20}
     config = dataclasses.replace(base, context=("bridge=0.15:0.9",), evaluator=evaluator, **small)
-    run = evarl.train(config, out=tmp_path_factory.mktemp("trained") / "run", quiet=True).path
+    return evarl.train(config, out=out, quiet=True).path
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory) -> Path:
+    """A run with a calibration."""
+    run = trained(tmp_path_factory.mktemp("trained") / "run")
     issue_certificate(run, CALIBRATION)
     return run
 
@@ -339,3 +350,119 @@ def test_a_test_repeats_its_calibration_from_the_protocol_alone(run, tested):
     policy = open_policy(run, 0)
     again = gather(PolicyTest(tested.certificate.protocol, policy), print)
     assert {name: tuple(column) for name, column in again.items()} == tested.certificate.evidence
+
+
+# --- Lower quantiles
+
+
+QUANTILE = dataclasses.replace(CALIBRATION, predictor="quantile")
+
+
+@pytest.fixture(scope="module")
+def with_quantile(tmp_path_factory) -> Path:
+    """A run with a lower quantile, and a calibration of it."""
+    run = trained(tmp_path_factory.mktemp("quantile") / "run", lower_quantile=0.1)
+    issue_certificate(run, QUANTILE)
+    return run
+
+
+@pytest.fixture
+def quantile_run(with_quantile, tmp_path) -> Path:
+    return Path(shutil.copytree(with_quantile, tmp_path / "quantile"))
+
+
+def test_the_bound_is_relative_to_the_predicted_quantile(quantile_run, capsys):
+    calibration = calibration_of(quantile_run)
+    assert calibration.protocol.predictor == "quantile"
+    statement = calibration.conclusion.statement
+    assert re.search(
+        r"is at least q̂\(Ξ\) [+−] [\d.]+, where q̂\(Ξ\) is the predicted lower quantile from the test", statement
+    )
+    test = planned(quantile_run, QUANTILE, None, ())
+    policy, state = test.policy, test.policy.run.evaluator_state(0).state
+    queries = simulator_for(policy.world).start_states(test.purpose(4), 256).queries
+    evaluator, key = policy.run.learner.evaluability.evaluator, jax.random.fold_in(test.purpose(7), 0)
+    contexts = draw_contexts(policy.world.contexts, test.purpose(6), SITES)
+    shown = BehaviourPredictor(policy.run).assess_seed(0, key, contexts).behaviour
+    for predict, same in ((evaluator.predict_lower, True), (evaluator.predict, False)):
+        found = jax.vmap(predict, (None, 0, None))(state, shown, queries).mean(axis=1)
+        assert np.allclose(found, calibration.evidence["predictions"], rtol=1e-4, atol=1e-4) == same
+    arguments = ["certify", str(quantile_run), "--site", "bridge=0.3", "--alpha", "0.2"]
+    assert call([*arguments, "--json"]) == 0
+    site, _ = load(path := Path(json.loads(capsys.readouterr().out)["certificate"]))
+    kept = calibration.evidence
+    found = bounds.site_bound(bounds.SiteCalibration(kept["predictions"], kept["returns"], EPISODES), ALPHA)
+    assert site.conclusion.bound == found.at(site.evidence["prediction"][0])
+    assert site.conclusion.numbers["predicted lower quantile"] == site.evidence["prediction"][0]
+    assert json.loads(path.read_text())["protocol"]["predictor"] == "quantile"
+    shown_page = path.with_suffix(".html").read_text()
+    assert "The margin is added to a lower quantile, predicted from the test" in shown_page
+    assert "the mean return minus the evaluator&#39;s predicted lower quantile" in shown_page
+    assert call(["verify", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("verified (the same rollouts were repeated, to the last bit, and fresh ones were made)")
+
+
+def test_quantiles_bound_the_expected_return_too(quantile_run):
+    terms = dataclasses.replace(QUANTILE, claim="site-value", rollouts=20)
+    kept = issue_certificate(quantile_run, terms).certificate.evidence
+    site = issue_certificate(quantile_run, dataclasses.replace(SITE, claim="site-value"))
+    assert site.certificate.protocol.predictor == "quantile"
+    found = bounds.site_bound(bounds.SiteCalibration(kept["predictions"], kept["bounds"], 20, value_error=0.2), ALPHA)
+    low, _ = site.certificate.protocol.range
+    assert site.certificate.conclusion.bound == max(low, found.at(site.certificate.evidence["prediction"][0]))
+    assert evarl.verify_certificate(site.path, rerun=False).verified
+
+
+def test_the_other_predictor_is_another_attempt(quantile_run, capsys):
+    """Whoever tries both predictors and takes the better has tried twice, in the calibration and on each site."""
+    first = calibration_of(quantile_run)
+    site = ["certify", str(quantile_run), "--site", "bridge=0.3", "--alpha", "0.2"]
+    assert "first evarl calibrate" in refused(capsys, [*site, "--predictor", "value"])
+    more = ["calibrate", str(quantile_run), "--sites", "9", "--rollouts", "6", "--alpha", "0.2"]
+    assert "site-return has been tested for this policy before" in refused(capsys, more)
+    assert call([*more, "--again", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["confidence"] == pytest.approx(0.6)
+    newest = issue_certificate(quantile_run, dataclasses.replace(SITE, site=("bridge=0.5",))).certificate
+    assert newest.protocol.predictor == "value", "the newest calibration"
+    asked = issue_certificate(quantile_run, dataclasses.replace(SITE, predictor="quantile"))
+    assert asked.certificate.protocol.calibrating == first.protocol
+    assert "(with 1 earlier test" in printed(capsys, asked)
+    for one in (newest, asked.certificate):
+        assert one.confidence == pytest.approx(0.6), "each counts the calibration that it does not use"
+    assert "on this site before" in refused(capsys, [*site, "--predictor", "value"])
+    assert call([*site, "--predictor", "value", "--again", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["confidence"] == pytest.approx(0.4)
+    found = evarl.verify_certificate(asked.path, rerun=False)
+    assert found.verified
+    assert any("later tests of site-return for this policy: 1" in note for note in found.notes)
+
+
+def printed(capsys, issued: Issued) -> str:
+    print_issued(issued)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("predictor", ["value", None])
+def test_a_forged_predictor_is_refused(quantile_run, predictor):
+    issued = issue_certificate(quantile_run, SITE).certificate
+    other = dataclasses.replace(issued.protocol, predictor=predictor)
+    path = forge(quantile_run, issued, (other.calibrating,), protocol=other)
+    said = changes_of(path)
+    expected = "predictions: are different when repeated" if predictor else "protocol, predictor: is None in the certif"
+    assert expected in said
+
+
+def test_predictors_that_there_are_not(run, quantile_run, capsys):
+    sentence = "predicts no lower quantile, train with --evaluator.lower-quantile 0.1"
+    calibrate = ["calibrate", str(run), "--sites", "30", "--predictor", "quantile"]
+    site = ["certify", str(run), "--site", "bridge=0.4", "--alpha", "0.2", "--predictor", "quantile"]
+    for arguments in (calibrate, site):
+        before = ledger.read(run)
+        assert sentence in refused(capsys, arguments)
+        assert ledger.read(run) == before
+    said = refused(capsys, ["certify", str(quantile_run), "--predictor", "quantile"])
+    assert "predictor: quantile is not allowed for the claim mean-return; only for site-return and site-value" in said
+    forged = dataclasses.replace(calibration_of(run).protocol, predictor="quantile")
+    evidence = calibration_of(run)
+    assert "predicts no lower quantile" in changes_of(forge(run, evidence, protocol=forged))

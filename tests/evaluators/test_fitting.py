@@ -1,12 +1,15 @@
 """The memory of recent policies, the running scales, and that an evaluator learns what an assessment tells of a policy."""
 
+import dataclasses
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from evarl.assessment.behaviour import Behaviour
-from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
+from evarl.evaluators.configuration import NETWORKS, EvaluatorConfig, NetworkConfig
 from evarl.evaluators.evaluator import RunningScale, make_evaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.learning.evaluability import SLOWEST, running_rate
@@ -204,3 +207,90 @@ def test_predictions_are_in_units_of_reward():
     small = evaluator.predict(rescale(state, one, jnp.ones(())), one.behaviour, one.observation)
     large = evaluator.predict(rescale(state, other, jnp.ones(())), other.behaviour, other.observation)
     np.testing.assert_allclose(large, 100.0 * small + 7.0, rtol=1e-3, atol=1e-2)
+
+
+# --- Lower quantiles and last steps
+
+
+SURE, UNSURE = 0.0, 1.0
+TOLD = {SURE: [2.0, 2.0, 2.0, 2.0], UNSURE: [-6.0, 2.0, 2.0, 2.0]}
+
+
+@pytest.mark.parametrize(("level", "unsure"), [(0.1, -6.0), (0.4, 2.0)])
+def test_the_lower_quantile_of_what_a_critic_tells_is_learnt(level, unsure):
+    """One behaviour leaves nothing open, the other one a bad context in four; the noise of returns is no doubt."""
+    places, noise = np.repeat([0.0, 1.0], 4), np.repeat([-3.0, 3.0], 8)  # every place has all values with all noise
+    shown = np.array([SURE, UNSURE], np.float32)
+    told = np.tile([TOLD[one] for one in shown], (1, 100)).astype(np.float32)
+    known = PolicyRecord(
+        observation=np.broadcast_to(np.tile(places, 50)[:, None], (2, 400, 2)).astype(np.float32),
+        target=told + np.tile(noise, 25).astype(np.float32),
+        behaviour=Behaviour(np.repeat(shown[:, None], K, axis=1)),
+        told=told,
+    )
+    config = EvaluatorConfig(
+        network=NetworkConfig(width=16, heads=2, layers=1),
+        batch_size=400,
+        learning_rate=1e-2,
+        lower_quantile=level,
+        final_steps=1,
+    )
+    evaluator = make_evaluator(config, SPACE, jnp.asarray(SCENARIOS), SHAPES)
+    known = jax.tree.map(jnp.asarray, known)
+    state = evaluator.rescale(evaluator.init(jax.random.PRNGKey(0)), known, jnp.float32(1.0))
+    fit = jax.jit(evaluator.fit)
+    state, _ = fit(state, Memory(known), jnp.int32(2), jnp.int32(2000), jax.random.PRNGKey(1), True)
+    query = jnp.ones((1, 2))
+    lower, value = (
+        np.concatenate([predict(state, Behaviour(jnp.full(K, one)), query) for one in (SURE, UNSURE)])
+        for predict in (evaluator.predict_lower, evaluator.predict)
+    )
+    np.testing.assert_allclose(lower, [2.0, unsure], atol=0.25)
+    np.testing.assert_allclose(value, [2.0, 0.0], atol=0.5)
+
+
+def test_a_lower_quantile_leaves_the_value_as_it_is():
+    """The second network is drawn and fitted beside the first, which has the same loss and the same batches."""
+    memory = filled_with([1, 2, 3])
+    told = Memory(memory.slots.replace(told=memory.slots.target))
+    config = EvaluatorConfig(network=NetworkConfig(width=8, layers=1))
+    with_quantile = dataclasses.replace(config, lower_quantile=0.1)
+    one, other = (make_evaluator(c, SPACE, jnp.zeros((3, 2)), SHAPES) for c in (config, with_quantile))
+    state = other.init(jax.random.PRNGKey(0))
+    arguments = jnp.int32(3), jnp.int32(5), jax.random.PRNGKey(1)
+    both, _ = jax.jit(other.fit)(state, told, *arguments)
+    alone, _ = jax.jit(one.fit)(state.replace(lower=None), memory, *arguments)
+    for a, b in zip(jax.tree.leaves(both.parameters), jax.tree.leaves(alone.parameters), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    moved = [
+        np.abs(a - b).max()
+        for a, b in zip(jax.tree.leaves(both.lower.parameters), jax.tree.leaves(state.lower.parameters), strict=True)
+    ]
+    assert max(moved) > 1e-3
+
+
+class OneNumber(nn.Module):
+    """A network with one parameter, which is its prediction everywhere."""
+
+    config: object
+    dtype: object = jnp.float32
+
+    @nn.compact
+    def __call__(self, scenarios, behaviour, queries):
+        number = self.param("number", nn.initializers.zeros, (), self.dtype)
+        return jnp.full(queries.shape[0], number)
+
+
+@pytest.mark.parametrize(("decay", "sizes"), [(True, [1.0, 0.75, 0.5, 0.25]), (False, [1.0] * 4)])
+def test_last_steps_fall_to_nothing(decay, sizes, monkeypatch):
+    """Far from the target the clipped gradient is constant, and each step of Adam is the step size."""
+    monkeypatch.setitem(NETWORKS._entries, "one-number", OneNumber)
+    config = EvaluatorConfig(network=NetworkConfig("one-number"), learning_rate=0.01, final_steps=4, lower_quantile=0.5)
+    evaluator = make_evaluator(config, SPACE, jnp.zeros((3, 2)), SHAPES)
+    far = policy(1000)
+    memory = Memory(stacked(far.replace(told=far.target)))
+    state, fit = evaluator.init(jax.random.PRNGKey(0)), jax.jit(evaluator.fit)
+    state, _ = fit(state, memory, jnp.int32(1), jnp.int32(4), jax.random.PRNGKey(0), decay)
+    for parameters in (state.parameters, state.lower.parameters):
+        np.testing.assert_allclose(parameters["params"]["number"], 0.01 * sum(sizes), rtol=1e-3)
+    assert state.steps() == 4

@@ -18,9 +18,11 @@ from evarl.learning.evaluability import (
     behaviours,
     by_context,
     first_starts,
+    fit_steps,
     gather_evidence,
     predict,
     predict_all,
+    remember,
 )
 from evarl.simulation import Batch, simulator_for
 from tests.runs.test_runs import RESULTS, same_files
@@ -153,6 +155,57 @@ def test_a_resumed_run_has_the_same_bits(changes, tmp_path):
     assert same_files(whole.path, again.path, files)
 
 
+def test_start_states_are_remembered_context_by_context():
+    """With contexts that are drawn anew in each update, episodes begin in step 0 of all four environments of a context."""
+    config = small(
+        context=("bridge=0:1",),
+        context_updates=1,
+        **{"evaluator.states": "start", "evaluator.lower_quantile": 0.1, "steps": 12},
+    )
+    learner = learner_for(config)
+    state = learner.init(jax.random.PRNGKey(0))
+    fixed, evaluation, gather = learner.evaluability, state.evaluation, jax.jit(learner.gather)
+    assert evaluation.memory.slots.target.shape == (5 * 3, 4)
+    for index in range(2):
+        worlds, experience = gather(state, state.worlds, jnp.int32(index))
+        state = state.replace(worlds=worlds, key=experience.keys.next_update)
+        trajectory, rollout, _ = experience
+        evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
+        evaluation = remember(fixed, evaluation, evidence, jnp.int32(index), jax.random.PRNGKey(1))
+        kept = jax.tree.map(lambda x, at=3 * index: x[at : at + 3], evaluation.memory.slots)
+        assert (trajectory.start_label[0] >= 0).all()
+        np.testing.assert_array_equal(kept.observation, trajectory.observation[0].reshape(3, 4, -1))
+        np.testing.assert_array_equal(kept.target, evidence.returns[0].reshape(3, 4))
+        np.testing.assert_array_equal(kept.told, evidence.value[0].reshape(3, 4))
+        seen = np.repeat(np.asarray(trajectory.context).reshape(3, 4, 1)[:, :1], 4, axis=1)
+        value = learner.agent.value(state.agent.policy, kept.observation, jnp.asarray(seen))
+        np.testing.assert_allclose(kept.told, value, rtol=1e-5)
+    assert len(np.unique(np.asarray(evidence.returns[0]))) > 1
+
+
+def test_last_steps_are_taken_in_the_last_update_alone():
+    """Up to the last fit the bits do not depend on their number; without any the program is another one, and rounds otherwise."""
+    none = small(context_updates=1, updates=4)
+    few, many = (evarl.with_settings(none, {"evaluator.final_steps": number}) for number in (10, 20))
+    assert [int(fit_steps(many, jnp.int32(index))) for index in range(4)] == [0, 5, 1, 21]
+    states, counts = {}, {}
+    for config in (none, few, many):
+        learner = learner_for(config)
+        state, update = learner.init(jax.random.PRNGKey(0)), jax.jit(learner.update)
+        states[config], counts[config] = [], []
+        for index in range(4):
+            state, _ = update(state, jnp.int32(index))
+            states[config].append(state)
+            counts[config].append(state.evaluation.evaluator.steps())
+    assert [counts[config] for config in (none, few, many)] == [[0, 5, 6, 7], [0, 5, 6, 17], [0, 5, 6, 27]]
+    before = {config: [found[:3], found[3].evaluation.memory] for config, found in states.items()}
+    for x, y, z in zip(*(jax.tree.leaves(before[config]) for config in (none, few, many)), strict=True):
+        np.testing.assert_array_equal(y, z)
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+    last = [jax.tree.leaves(states[config][3].evaluation.evaluator.parameters) for config in (few, many)]
+    assert any(not np.array_equal(y, z) for y, z in zip(*last, strict=True))
+
+
 def test_contexts_go_by_name_into_an_assessment_in_another_world():
     """Slip acts in the open field too; obstacles, of which it has none, do not."""
     texts = ("obstacle-1=0,1", "slip=0:0.5")
@@ -209,6 +262,22 @@ def test_a_host_world_is_trained_over_contexts(tmp_path):
         ({"context": ("brigde=0:1",)}, "bridge"),
         ({"context": ("bridge=0:2",)}, "context: bridge=2 is not allowed; crossing takes 0 to 1"),
         ({"queries": "visited"}, "queries: visited does not go with gradient exact; must be start"),
+        (
+            {"evaluator.states": "start"},
+            "evaluator.states: start does not go with context-updates 3; needs --context and ",
+        ),
+        (
+            {"context": (), "contexts": None, "context_updates": None, "evaluator.states": "start"},
+            "evaluator.states: start does not go with context-updates None; needs --context",
+        ),
+        (
+            {"critic_sees_context": False, "evaluator.lower_quantile": 0.1},
+            "evaluator.lower-quantile: 0.1 needs --context and a critic that sees the context",
+        ),
+        (
+            {"context": (), "contexts": None, "context_updates": None, "evaluator.lower_quantile": 0.1},
+            "evaluator.lower-quantile: 0.1 needs --context",
+        ),
         ({"rollouts_per_start": 1}, "rollouts-per-start: 1 of 12 environments cannot serve gradient exact"),
     ],
 )

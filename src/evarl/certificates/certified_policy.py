@@ -13,6 +13,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from evarl.certificates import hashes
+from evarl.certificates.names import PredictorName
 from evarl.certificates.protocol import policy_name
 from evarl.errors import FileError, InputError
 from evarl.evaluation.predictions import BehaviourPredictor
@@ -80,13 +81,27 @@ class CertifiedPolicy:
         predictor, state = _predictor(self.run), self.run.evaluator_state(self.seed).state
         return functools.partial(predictor.predict, state, predictor.assess_seed(self.seed, key).behaviour)
 
+    @property
+    def has_lower_quantile(self) -> bool:
+        """Whether its evaluator also predicts a lower quantile of the value."""
+        return self.has_evaluator and self.run.evaluator_state(self.seed).state.lower is not None
+
+    def check_predictor(self, name: PredictorName) -> None:
+        """Refuse a predictor that the evaluator does not have."""
+        if name == "quantile" and not self.has_lower_quantile:
+            raise InputError(
+                f"predictor: {name} is not allowed; the evaluator of {self.run.path} predicts no lower quantile, train with "
+                "--evaluator.lower-quantile 0.1"
+            )
+
     def predicted_at(
-        self, contexts: Float[Array, "C P"], key: Key, queries: Array | np.ndarray
+        self, contexts: Float[Array, "C P"], key: Key, queries: Array | np.ndarray, name: PredictorName = "value"
     ) -> Float[np.ndarray, " C"]:
-        """V̂(Ξ) on each of C sites, from one assessment there: the mean of the predictions at the queries [Q, ...]."""
+        """V̂(Ξ) or q̂(Ξ) on each of C sites, from one assessment there: the mean of the predictions at the queries [Q, ...]."""
         predictor, state = _predictor(self.run), self.run.evaluator_state(self.seed).state
         behaviours = predictor.assess_seed(self.seed, key, contexts).behaviour
-        return predictor.predict_each(state, behaviours, queries).mean(axis=1)
+        predict = predictor.predict_lower if name == "quantile" else predictor.predict_each
+        return predict(state, behaviours, queries).mean(axis=1)
 
     def returns_at(self, contexts: Float[Array, "C P"], key: Key, episodes: int) -> Float[np.ndarray, "C m"]:
         """Discounted returns of m whole episodes on each of C sites."""

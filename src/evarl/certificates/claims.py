@@ -84,6 +84,7 @@ def _plan_site(
         raise InputError(f"sites: are missing; {terms.claim} requires a calibration, see evarl calibrate")
     if terms.threshold is not None and not terms.site:
         raise InputError("threshold: is not allowed in a calibration; give it with --site")
+    policy.check_predictor(predictor := terms.predictor or "value")
     levels = terms.sites, terms.alpha
     try:
         index = bounds.site_index(*levels, terms.delta, value_error or 0.0)
@@ -99,6 +100,7 @@ def _plan_site(
         "delta": terms.delta,
         "value_error": value_error,
         "site": _site(policy, terms.site),
+        "predictor": predictor,
     }
 
 
@@ -172,7 +174,7 @@ _ALL = (
         evidence.site_evidence,
         conclusions.site,
         partial(explanations.calibration_picture, over="sites", column="returns"),
-        frozenset({"threshold", "delta", "sites", "site"}),
+        frozenset({"threshold", "delta", "sites", "site", "predictor"}),
         _plan_site,
         about_sites=True,
     ),
@@ -181,7 +183,7 @@ _ALL = (
         evidence.site_evidence,
         conclusions.site,
         partial(explanations.calibration_picture, over="sites"),
-        frozenset({"threshold", "delta", "range", "sites", "site"}),
+        frozenset({"threshold", "delta", "range", "sites", "site", "predictor"}),
         partial(_plan_site, value_error=SITE_VALUE_ERROR),
         about_sites=True,
     ),

@@ -213,6 +213,8 @@ def new_policy(protocol: Protocol, evidence: Evidence) -> Conclusion:
 def site(protocol: Protocol, evidence: Evidence) -> Conclusion:
     """site-return and site-value: the margin of a calibration or, for a site, the bound from its prediction.
 
+    Predictions are those of the protocol's predictor: values, or lower quantiles of them (conformalised quantile regression).
+
     At a site the level is α whether or not there is a δ: with δ the rank k of the margin is not larger, which the plan makes
     sure of, and k/(n + 1) is the probability that the bound fails.
     """
@@ -227,7 +229,7 @@ def site(protocol: Protocol, evidence: Evidence) -> Conclusion:
         "rank of the margin": float(found.index),
     }
     if not protocol.site:
-        numbers["mean prediction on them"] = float(np.mean(evidence["predictions"]))
+        numbers[f"mean {predicted(protocol)} on them"] = float(np.mean(evidence["predictions"]))
         numbers["mean return on them" if column == "returns" else "mean bound on them"] = float(
             np.mean(evidence[column])
         )
@@ -245,13 +247,17 @@ def site(protocol: Protocol, evidence: Evidence) -> Conclusion:
             )
     outcome = _outcome(None if protocol.threshold is None else bound >= protocol.threshold)
     statement = _site_statement(protocol, evidence["context"], bound, outcome)
-    return Conclusion(outcome, statement, 1 - protocol.alpha, bound, None, 0, {"prediction": prediction} | numbers)
+    return Conclusion(
+        outcome, statement, 1 - protocol.alpha, bound, None, 0, {predicted(protocol): prediction} | numbers
+    )
 
 
 def _calibration_statement(protocol: Protocol, margin: float) -> str:
     shift = f"+ {below(margin)}" if margin > 0 else f"− {above(-margin)}"
     drawn = f"drawn like the {protocol.sites} of this calibration ({', '.join(protocol.contexts)})"
-    what = f"{_measured(protocol)} is at least V̂(Ξ) {shift}, where V̂(Ξ) is the prediction from the test there"
+    symbol = "q̂(Ξ)" if protocol.predictor == "quantile" else "V̂(Ξ)"
+    where = f"{symbol} is the {predicted(protocol)} from the test there"
+    what = f"{_measured(protocol)} is at least {symbol} {shift}, where {where}"
     if protocol.delta is None:
         return f"On a new site {drawn}, the {what}."
     return f"Of new sites {drawn}, a share of at least {percent(1 - protocol.alpha)} is such that the {what}."
@@ -268,6 +274,11 @@ def _site_statement(protocol: Protocol, context: list[float], bound: float, outc
     if outcome == "not certified":
         return f"It is not shown that {what} is at least {protocol.threshold:.15g}; it is at least {below(bound)}{condition}."
     return f"O{what[1:]} is at least {below(bound)}{condition}."
+
+
+def predicted(protocol: Protocol) -> str:
+    """What the margin is added to."""
+    return "predicted lower quantile" if protocol.predictor == "quantile" else "prediction"
 
 
 def _measured(protocol: Protocol) -> str:

@@ -13,6 +13,7 @@ from itertools import islice
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from evarl import bounds
@@ -22,6 +23,7 @@ from evarl.certificates.protocol import Protocol
 from evarl.errors import InputError
 from evarl.simulation.simulator import simulator_for
 from evarl.worlds.contexts import draw_contexts, parse_site
+from evarl.worlds.world import Key
 
 Notify = Callable[[str], None]
 
@@ -156,9 +158,17 @@ def site_evidence(test: PolicyTest, notify: Notify) -> Evidence:
     found = _calibration_sites(calibration, queries, notify) if test.measured is None else dict(test.measured)
     if protocol.site:
         context = site_context(test)
-        found["prediction"] = test.policy.predicted_at(context[None], test.purpose(0), queries).tolist()
+        found["prediction"] = _predicted(test, context[None], test.purpose(0), queries).tolist()
         found["context"] = np.asarray(context, np.float64).tolist()
     return found
+
+
+def _predicted(
+    test: PolicyTest, contexts: Float[Array, "C P"], key: Key, queries: Array | np.ndarray
+) -> Float[np.ndarray, " C"]:
+    """What the margin is added to on each of C sites, by the predictor of the protocol."""
+    assert test.protocol.predictor is not None
+    return test.policy.predicted_at(contexts, key, queries, test.protocol.predictor)
 
 
 def site_context(test: PolicyTest) -> jax.Array:
@@ -171,7 +181,7 @@ def site_context(test: PolicyTest) -> jax.Array:
 
 
 def _calibration_sites(test: PolicyTest, queries: jax.Array | np.ndarray, notify: Notify) -> Evidence:
-    """On each calibration site V̂(Ξ), and the mean return or, for site-value, a lower bound on the expected return."""
+    """On each calibration site the prediction, and the mean return or, for site-value, a lower bound on the expected return."""
     protocol, policy = test.protocol, test.policy
     contexts = draw_contexts(policy.world.contexts, test.purpose(6), protocol.sites)
     assert policy.run.assessment is not None
@@ -182,7 +192,7 @@ def _calibration_sites(test: PolicyTest, queries: jax.Array | np.ndarray, notify
         chosen = np.minimum(np.arange(first, first + group), protocol.sites - 1)  # padded, for one program
         here = min(group, protocol.sites - first)
         test_key, walk_key = (jax.random.fold_in(test.purpose(purpose), number) for purpose in (7, 8))
-        predictions.append(policy.predicted_at(contexts[chosen], test_key, queries)[:here])
+        predictions.append(_predicted(test, contexts[chosen], test_key, queries)[:here])
         returns.append(policy.returns_at(contexts[chosen], walk_key, protocol.rollouts)[:here])
         notify(f"{first + here} of {protocol.sites} calibration sites, {protocol.rollouts} rollouts each")
     predicted, rows = np.concatenate(predictions), np.concatenate(returns)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from evarl.certificates.conclusions import Conclusion
+from evarl.certificates.conclusions import Conclusion, predicted
 from evarl.certificates.names import ClaimName
 from evarl.certificates.protocol import Protocol
 
@@ -49,7 +49,9 @@ def meaning(protocol: Protocol, seen: Seen) -> str:
     """What the statement of a claim means."""
     returns = seen.get("returns", np.zeros(1))
     least = f"The lowest of the {len(returns):,} observed returns is {returns.min():.4g}."
-    return MEANINGS[protocol.claim].format(protocol=protocol, least=least, site=_site_meaning(protocol))
+    return MEANINGS[protocol.claim].format(
+        protocol=protocol, least=least, site=_site_meaning(protocol) + _predictor_meaning(protocol)
+    )
 
 
 def _site_meaning(protocol: Protocol) -> str:
@@ -66,6 +68,16 @@ def _site_meaning(protocol: Protocol) -> str:
     return (
         f"There are two levels. α = {protocol.alpha:g} is the share of new sites, {drawn}, that may return less than the bound. "
         f"δ = {protocol.delta:g} is the probability that the calibration is such that more of them do."
+    )
+
+
+def _predictor_meaning(protocol: Protocol) -> str:
+    """What the margin is added to, where it is not the predicted value."""
+    if protocol.predictor != "quantile":
+        return ""
+    return (
+        " The margin is added to a lower quantile, predicted from the test, of what sites with such a test are worth. The "
+        "confidence holds whatever is predicted; a good prediction makes the bound tight where the test is clear."
     )
 
 
@@ -103,6 +115,6 @@ def calibration_picture(
 ) -> Picture:
     """Residuals of the calibration policies or sites, and the margin."""
     measured = "lower bound on J" if column == "bounds" else "mean return"
-    caption = f"Calibration {over}: the {measured} minus the evaluator's prediction."
+    caption = f"Calibration {over}: the {measured} minus the evaluator's {predicted(protocol)}."
     lines = {"margin": conclusion.numbers["margin"]}
-    return Picture(seen[column] - seen["predictions"], f"{measured} − prediction", caption, lines)
+    return Picture(seen[column] - seen["predictions"], f"{measured} − {predicted(protocol)}", caption, lines)

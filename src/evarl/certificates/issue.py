@@ -90,14 +90,16 @@ def _planned_site(policy: CertifiedPolicy, terms: Terms) -> PolicyTest:
     run = policy.run.path
     if not CLAIMS[terms.claim].about_sites or not policy.world.contexts:
         make_protocol(policy, terms)  # says why it is refused
+    policy.check_predictor(terms.predictor or "value")
     begun = [one.protocol for one in ledger.read(run) if one.protocol is not None]
     found = [one for one in begun if (one.claim, one.seed, one.site) == (terms.claim, policy.seed, ())]
     finished = [one for one in found if _agrees(one, terms) and ledger.path_of(run, one).exists()]
     if not finished:
-        claim = "" if terms.claim == "site-return" else f" --claim {terms.claim}"
+        more = "" if terms.claim == "site-return" else f" --claim {terms.claim}"
+        more += "" if terms.predictor is None else f" --predictor {terms.predictor}"
         raise InputError(
             f"site: {terms.claim} of seed {policy.seed} has no finished calibration with alpha {terms.alpha:g} and these terms; "
-            f"first evarl calibrate {run} --sites N{claim}"
+            f"first evarl calibrate {run} --sites N{more}"
         )
     calibration = finished[-1]
     protocol = make_protocol(
@@ -119,7 +121,9 @@ def _planned_site(policy: CertifiedPolicy, terms: Terms) -> PolicyTest:
 def _agrees(calibration: Protocol, terms: Terms) -> bool:
     """Whether a calibration has the level that terms ask for and whatever else they give."""
     stated = terms_of(calibration)
-    given = [name for name in ("delta", "rollouts", "range", "nonce") if getattr(terms, name) not in (None, "")]
+    given = [
+        name for name in ("delta", "rollouts", "range", "nonce", "predictor") if getattr(terms, name) not in (None, "")
+    ]
     return all(getattr(terms, name) == getattr(stated, name) for name in ["alpha", *given])
 
 

@@ -4,6 +4,8 @@ from typing import Literal
 
 SiteClaimName = Literal["site-return", "site-value"]
 """Claims about a new site."""
+PredictorName = Literal["value", "quantile"]
+"""What the bound on a site is relative to: the predicted value V̂(Ξ), or a predicted lower quantile q̂(Ξ) of it."""
 ClaimName = Literal[
     "mean-return",
     "single-episode",

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import UInt32
 
 from evarl.certificates import hashes
-from evarl.certificates.names import ClaimName
+from evarl.certificates.names import ClaimName, PredictorName
 from evarl.errors import InputError
 from evarl.storage.files import CONTROL
 
@@ -91,6 +91,8 @@ class Protocol:
     """In a family of worlds: how contexts are drawn, one text for each."""
     site: tuple[str, ...] = ()
     """The new site: NAME=VALUE for each context, or drawn:NUMBER; empty in a calibration."""
+    predictor: PredictorName | None = None
+    """For claims about sites: what the margin is added to."""
 
     @property
     def calibrating(self) -> "Protocol":
@@ -170,6 +172,9 @@ class Terms:
     """For claims about sites: the number of calibration sites; 0 for a site whose calibration is in the ledger."""
     site: tuple[str, ...] = ()
     """The new site: NAME=VALUE for each context, or "drawn" or "drawn:NUMBER"; without it, sites are calibrated."""
+    predictor: PredictorName | None = None
+    """For claims about sites: what the margin is added to, unless given the value in a calibration, and for a site that of its
+    calibration."""
 
     def given(self) -> dict[str, object]:
         """Settings that not every claim has, by name, if they are given."""
@@ -182,6 +187,7 @@ class Terms:
             "sequential": self.sequential or None,
             "sites": self.sites or None,
             "site": " ".join(self.site) or None,
+            "predictor": self.predictor,
         }
         return {name: value for name, value in settings.items() if value is not None}
 
@@ -235,5 +241,6 @@ def terms_of(protocol: Protocol) -> Terms:
         nonce=protocol.nonce,
         sites=protocol.sites,
         site=protocol.site,
+        predictor=protocol.predictor,
         **effort,
     )

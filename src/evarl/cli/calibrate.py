@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from evarl.certificates.names import SiteClaimName
+from evarl.certificates.names import PredictorName, SiteClaimName
 from evarl.cli.certify import print_issued, progress, record
 from evarl.cli.parsing import Flag, PrintsResults, RunPath, parse
 from evarl.errors import InputError, plain_text
@@ -25,6 +25,9 @@ class Calibrate(PrintsResults):
     """Number of calibration sites; at least 19 for site-return at alpha 0.05, and 24 for site-value."""
     claim: SiteClaimName = "site-return"
     """What will be bounded on a new site: the mean return of as many episodes, or its expectation."""
+    predictor: PredictorName = "value"
+    """What the margin is added to: the value that the evaluator predicts from the test, or a lower quantile of it, with which a
+    clear test gives a tight bound (for runs that were trained with --evaluator.lower-quantile)."""
     seed: int | None = None
     """Seed of the policy and its evaluator; by default the first of the run."""
     rollouts: int | None = None
@@ -54,7 +57,7 @@ def run(arguments: list[str]) -> int:
     from evarl.certificates.issue import issue_certificate, planned  # imports JAX
     from evarl.certificates.protocol import Terms
 
-    names = ("claim", "alpha", "delta", "range", "rollouts", "nonce", "sites")
+    names = ("claim", "alpha", "delta", "range", "rollouts", "nonce", "sites", "predictor")
     terms = Terms(**{name: getattr(command, name) for name in names})
     if command.plan:
         plan = planned(command.run, terms, command.seed, ()).protocol.plan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from evarl.certificates.names import DESCRIPTIONS, ClaimName
+from evarl.certificates.names import DESCRIPTIONS, ClaimName, PredictorName
 from evarl.cli.parsing import OpensRuns, parse
 from evarl.errors import plain_text
 
@@ -67,6 +67,8 @@ class Certify(OpensRuns):
     site: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE …")] = ()
     """For site-return and site-value: the context of a new site, one value for each context, or drawn, drawn:2, … for sites that
     are drawn. Its return is bounded from the test there alone, by the newest calibration (see `evarl calibrate`)."""
+    predictor: PredictorName | None = None
+    """For a site: use the newest calibration with this predictor, not the newest of all."""
     from_policies: tuple[str, ...] = ()
     """For new-policy: runs that were trained in the same way, whose final policies are the calibration policies."""
     plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -80,7 +82,7 @@ def run(arguments: list[str]) -> int:
 
     from evarl.certificates.issue import issue_certificate, planned  # imports JAX
 
-    more = {name: getattr(command, name) for name in ("claim", "delta", "epsilon", "two_valued", "site")}
+    more = {name: getattr(command, name) for name in ("claim", "delta", "epsilon", "two_valued", "site", "predictor")}
     asked = terms(command.test, **more)
     if command.plan:
         plan = planned(command.run, asked, command.seed, command.from_policies).protocol.plan

@@ -51,6 +51,7 @@ class BehaviourPredictor:
         check_assessment(run.world, assessment.scenarios, assessment.horizon, replicates)
         self._run, self._evaluator, self._name = run, fixed.evaluator, policy
         self._predict = jax.jit(jax.vmap(fixed.evaluator.predict, (None, 0, None)))
+        self._predict_lower = jax.jit(jax.vmap(fixed.evaluator.predict_lower, (None, 0, None)))
         self._predict_sites = jax.jit(jax.vmap(fixed.evaluator.predict, (None, 0, 0)))
 
         @simulator_for(assessment.world).compile
@@ -106,6 +107,10 @@ class BehaviourPredictor:
     def predict_each(self, state: EvaluatorState, behaviours: Behaviour, queries: Any) -> Float[np.ndarray, "J Q"]:
         """V̂ at the queries [Q, ...] for each of J policies, whose behaviours are stacked."""
         return np.asarray(self._predict(state, behaviours, queries), np.float64)
+
+    def predict_lower(self, state: EvaluatorState, behaviours: Behaviour, queries: Any) -> Float[np.ndarray, "J Q"]:
+        """The lower quantile of the value at the queries, in place of V̂; the evaluator must have one."""
+        return np.asarray(self._predict_lower(state, behaviours, queries), np.float64)
 
     def predict_sites(self, state: EvaluatorState, behaviours: Behaviour, queries: Any) -> Float[np.ndarray, "C Q"]:
         """V̂ at queries [C, Q, ...] of each of C sites, whose behaviours [C, k, ...] are stacked."""
