@@ -123,7 +123,8 @@ def _families(seeds: int, updates: tuple[int, int, int, int, int]) -> dict[str, 
             32,
             SMALL
             | {"updates": pendulum, "horizon": 120, "steps": 120, "context": ["weak-actuator=0:0.012"]}
-            | {"assessment.start_states": AT_REST, "assessment.horizon": 75, "agent.normalise_observations": True},
+            | {"assessment.start_states": AT_REST, "assessment.horizon": 75, "assessment.entropy_coefficient": 0.1}
+            | {"agent.normalise_observations": True},
         ),
         "Gymnasium CartPole, hidden load": (
             "cartpole",
@@ -132,7 +133,7 @@ def _families(seeds: int, updates: tuple[int, int, int, int, int]) -> dict[str, 
             64,
             48,
             SMALL
-            | {"updates": host, "horizon": 100, "steps": 100, "context": ["masscart=1:5", "force_mag=3", "gravity=20"]},
+            | {"updates": host, "horizon": 100, "steps": 100, "context": ["masscart=2:5", "force_mag=3", "gravity=20"]},
         ),
     }
     return {
@@ -166,7 +167,7 @@ LAPTOP = replace(
         per_world={"brax/reacher": {"updates": 98, "assessment.base_updates": 30}},
     ),
     navigation=replace(PAPER.navigation, seeds=10, group=10),
-    families=_families(seeds=10, updates=(800, 1000, 300, 200, 150)),
+    families=_families(seeds=10, updates=(800, 1000, 300, 300, 200)),
 )
 
 FEW: tuple[str, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr")

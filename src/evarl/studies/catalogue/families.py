@@ -29,9 +29,9 @@ WANTED = {"crossing": 0.4}
 
 
 def jobs(scale: StudyScale) -> list[Job]:
-    """Training jobs of all conditions in all families; those that the claims compare come first."""
+    """Training jobs of all conditions in all families; those that the claims compare come first, then other β."""
     every = [one for conditions in _families(scale).values() for one in conditions]
-    every.sort(key=lambda one: one.label not in (PASSIVE, MAIN))
+    every.sort(key=lambda one: (one.label not in (PASSIVE, MAIN), not one.label.startswith("exact, assessment")))
     return [job for one in every for job in one.jobs]
 
 
