@@ -91,7 +91,8 @@ def test_every_number_of_a_run_is_checked(name, four_gib, tmp_path):
         config = with_settings(base, {name: (value,) if name.endswith("hidden_sizes") else value})
         allowed = value is None and optional(base, name)
         allowed |= value == 0 and value is not True and name in (
-            "seed", "ramp", "evaluator.initial_steps", "evaluator.warmup", "assessment.base_updates", "discount",
+            "seed", "ramp", "evaluator.initial_steps", "evaluator.final_steps", "evaluator.warmup", "discount",
+            "assessment.base_updates",
             "beta", "beta_variance", "agent.gae_lambda", "agent.entropy_coefficient", "assessment.discount",
             "assessment.entropy_coefficient",
         )  # fmt: skip

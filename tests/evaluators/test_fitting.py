@@ -148,7 +148,7 @@ def policies(rng, count):
     )
 
 
-@pytest.mark.parametrize("kind", ["pairs", "factored", "linear"])
+@pytest.mark.parametrize("kind", [pytest.param("pairs", marks=pytest.mark.slow), "factored", "linear"])
 def test_an_evaluator_learns_to_read_an_assessment(kind):
     """On policies it has never seen, a tenth of the error of the best guess without Ξ, the mean over policies."""
     rng = np.random.default_rng(0)

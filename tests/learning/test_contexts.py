@@ -137,7 +137,7 @@ def test_the_critic_sees_the_context_and_the_policy_does_not():
         {"agent.algorithm": "ppo", "shape": "both", "critic_sees_context": False},
         pytest.param({"gradient": "score"}, marks=pytest.mark.slow),
         pytest.param({"gradient": "critic", "queries": "visited", "context_updates": None}, marks=pytest.mark.slow),
-        {"beta": 0.0, "evaluator_mode": "none"},
+        pytest.param({"beta": 0.0, "evaluator_mode": "none"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

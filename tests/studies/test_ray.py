@@ -35,6 +35,7 @@ def undisturbed(tmp_path_factory):
     return store.result(LONG)["seeds"]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_nothing_and_what_fails_stops_only_what_needs_it(ray, store, undisturbed):
     kept, first, second = quick("kept"), quick("first"), quick("second", seed=1)
     store.keep(kept, {"result": {"found": "earlier"}})

@@ -155,7 +155,8 @@ class Evaluator:
         def one_step(index: Array, carry: tuple[EvaluatorState, Array]) -> tuple[EvaluatorState, Array]:
             state, total = carry
             batch = memory.sample(jax.random.fold_in(key, index), filled, self.config.batch_size)
-            share = jnp.where(decay, 1.0 - index.astype(jnp.float32) / steps.astype(jnp.float32), 1.0)
+            past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
+            share = jnp.where(decay, 1.0 - past, 1.0)
             loss, gradient = jax.value_and_grad(self._loss)(state.parameters, state, batch)
             lower = state.lower
             if lower is not None:

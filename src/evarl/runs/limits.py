@@ -71,7 +71,7 @@ def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios
     check_memory("evaluator.policies", evaluator.policies, memory, "the memory of policies")
     rows = max(evaluator.batch_size, evaluator.policies) * 4.0 * (space.size + evaluator.network.width)
     check_memory("evaluator.batch-size", evaluator.batch_size, rows, "a batch of queries")
-    for name in ("steps", "initial_steps"):
+    for name in ("steps", "initial_steps", "final_steps"):
         steps = getattr(evaluator, name)
         check_time(f"evaluator.{name.replace('_', '-')}", steps, steps, "fitting the evaluator")
 
