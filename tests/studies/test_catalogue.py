@@ -268,3 +268,12 @@ def test_a_file_is_no_folder(tmp_path, capsys):
     assert "is not a directory" in capsys.readouterr().err
     with pytest.raises(InputError):
         Store(tmp_path / "file").check()
+
+
+def test_a_report_of_what_is_finished_runs_nothing(tmp_path, capsys):
+    assert call(["reproduce", "families", "--scale", "smoke", "--out", str(tmp_path), "--report-only"]) == 0
+    assert "report: " in capsys.readouterr().out
+    page = (tmp_path / "families" / "report.html").read_text()
+    missing = with_needs(study("families").jobs(SMOKE))
+    assert all(f"job {job.name} is missing: it was not run" in page for job in missing)
+    assert not list(tmp_path.glob("jobs/*"))

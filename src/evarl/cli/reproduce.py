@@ -43,6 +43,8 @@ class Reproduce:
     """Address of the Ray cluster; by default one is started on this machine."""
     out: str | None = None
     """Folder for jobs and reports, by default runs/reproduce-SCALE; on a cluster, on storage that all nodes share."""
+    report_only: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Run nothing: write the report of the jobs that are finished, which names those that are missing."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -80,7 +82,7 @@ def run(arguments: list[str]) -> None:
     jobs = [job for one in chosen for job in one.jobs(scale)]
     if command.workers is not None and command.address is None:
         check_workers(command.workers, len(with_needs(jobs)))
-    failures = _run_jobs(command, jobs, store)
+    failures = {} if command.report_only else _run_jobs(command, jobs, store)
     entries = [_write(command, one, scale, store, failures) for one in chosen]
     _finish(command, entries, store, failures)
 
