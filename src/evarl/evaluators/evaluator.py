@@ -120,14 +120,12 @@ class Evaluator:
 
     def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Array) -> Float[Array, " Q"]:
         """V̂ at the queries [Q, ...] for the policy that behaved like this, in units of reward."""
-        standardised = self._standardised(state, state.parameters, behaviour, queries)
-        return standardised * state.target.deviation() + state.target.mean
+        return self._in_rewards(state, state.parameters, behaviour, queries)
 
     def predict_lower(self, state: EvaluatorState, behaviour: Behaviour, queries: Array) -> Float[Array, " Q"]:
         """The predicted lower quantile of the value at the queries [Q, ...], in units of reward."""
         assert state.lower is not None
-        standardised = self._standardised(state, state.lower.parameters, behaviour, queries)
-        return standardised * state.target.deviation() + state.target.mean
+        return self._in_rewards(state, state.lower.parameters, behaviour, queries)
 
     def rescale(self, state: EvaluatorState, record: PolicyRecord, rate: Float[Array, ""]) -> EvaluatorState:
         """Update the running scales with the newest policy, whose weight is `rate`."""
@@ -192,6 +190,11 @@ class Evaluator:
         predict = jax.vmap(lambda row: self._standardised(state, parameters, row.behaviour, row.observation))
         target = (batch.target - state.target.mean) / state.target.deviation()
         return jnp.mean((predict(batch) - target) ** 2)
+
+    def _in_rewards(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
+        """What a network predicts, in units of reward."""
+        standardised = self._standardised(state, parameters, behaviour, queries)
+        return standardised * state.target.deviation() + state.target.mean
 
     def _standardised(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
         def standardise(scale: RunningScale, x: Array) -> Array:

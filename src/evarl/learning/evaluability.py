@@ -162,9 +162,8 @@ def remember(
     )
     if state.memory is None:
         return state
-    steps = slice(
-        1 if fixed.config.evaluator.states == "start" else None
-    )  # with new contexts, episodes begin in step 0
+    # with new contexts, episodes begin in step 0
+    steps = slice(1) if fixed.config.evaluator.states == "start" else slice(None)
     told = None if fixed.config.evaluator.lower_quantile is None else evidence.value
     batch = evidence.trajectory.observation, evidence.returns, told
     observation, target, told = jax.tree.map(lambda x: by_context(x[steps], contexts), batch)
