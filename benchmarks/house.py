@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src"
 
 LEVELS = (
-    ("errors", "ranges", "registry", "storage", "stopping"),
+    ("errors", "keys", "ranges", "registry", "storage", "stopping"),
     ("sizes",),
     ("worlds",),
     ("agents",),

@@ -41,6 +41,8 @@ def rows(key):
     """The values of a key, or of all keys that are vmapped over; each a tuple of two numbers."""
     while hasattr(key, "val"):
         key = key.val
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        key = jax.random.key_data(key)
     return [tuple(row) for row in np.asarray(key).reshape(-1, 2).tolist()]
 
 

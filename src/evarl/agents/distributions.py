@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float, Int
 
+from evarl.keys import unrolled
 from evarl.worlds.spaces import Box, Discrete, Space
 from evarl.worlds.world import Key
 
@@ -32,7 +33,7 @@ class Categorical(_Drawing, struct.PyTreeNode):
     """p(a) ∝ exp(logits_a)."""
 
     logits: Float[Array, "*batch actions"]
-    noise = staticmethod(jax.random.gumbel)
+    noise = staticmethod(lambda key, shape: jax.random.gumbel(unrolled(key), shape))
 
     def perturbed(self, noise: Float[Array, "*batch actions"]) -> Int[Array, "*batch"]:
         """The action that Gumbel noise makes of the logits: a draw."""
@@ -58,7 +59,7 @@ class DiagonalGaussian(_Drawing, struct.PyTreeNode):
 
     mean: Float[Array, "*batch actions"]
     log_deviation: Float[Array, "*batch actions"]
-    noise = staticmethod(jax.random.normal)
+    noise = staticmethod(lambda key, shape: jax.random.normal(unrolled(key), shape))
 
     def perturbed(self, noise: Float[Array, "*batch actions"]) -> Float[Array, "*batch actions"]:
         """The action that standard normal noise makes of mean and deviation: a draw."""

@@ -16,6 +16,7 @@ from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.evaluators.networks import make_network
+from evarl.keys import unrolled
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
@@ -152,7 +153,7 @@ class Evaluator:
 
         def one_step(index: Array, carry: tuple[EvaluatorState, Array]) -> tuple[EvaluatorState, Array]:
             state, total = carry
-            batch = memory.sample(jax.random.fold_in(key, index), filled, self.config.batch_size)
+            batch = memory.sample(jax.random.fold_in(unrolled(key), index), filled, self.config.batch_size)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
             loss, gradient = jax.value_and_grad(self._loss)(state.parameters, state, batch)

@@ -15,6 +15,7 @@ from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import BehaviourKind, behaviour_kind, observe
 from evarl.evaluators.evaluator import Evaluator, LearntEvaluator, make_evaluator
+from evarl.keys import split
 from evarl.learning import evaluability
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import Evaluability, EvaluationState
@@ -116,7 +117,7 @@ class Learner:
 
     def gather(self, state: LearnerState, worlds: Any, index: int | Int[Array, ""]) -> tuple[Any, Experience]:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
-        keys = Keys(*jax.random.split(state.key, len(Keys._fields)))
+        keys = Keys(*split(state.key, len(Keys._fields)))
         policy, batch, world, assessment = state.agent.policy, self.batch, self.world, self.assessment
         if world.contexts:
             worlds = self.simulator.renew(batch, worlds, keys.contexts, index)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
+from evarl.keys import split
 from evarl.simulation.episodes import Returns, StartStates, final_slots, record_final
 from evarl.simulation.rollouts import (
     SAME,
@@ -79,7 +80,7 @@ class CompiledSimulator:
         """Reset N environments; each group of `rollouts_per_start` neighbours begins at one start state."""
         contexts = None
         if self.world.contexts:
-            key, own = jax.random.split(key)
+            key, own = split(key)
             contexts = draw_contexts(self.world.contexts, own, batch.contexts)
             contexts = jnp.repeat(contexts, batch.environments // batch.contexts, axis=0)
         count = jnp.zeros(batch.environments, jnp.int32)
@@ -102,7 +103,7 @@ class CompiledSimulator:
         ones. The j-th reset within a batch leads all environments of a group to the same start state, because the reset
         key is repeated and the keys of the steps are not: independent rollouts from one state at no extra cost.
         """
-        step_key, reset_key = jax.random.split(key)
+        step_key, reset_key = split(key)
         group_keys = _group_keys(reset_key, batch)
 
         # states, observations [K, N, ...] at truncations so far, numbers of truncations and of resets
@@ -128,8 +129,8 @@ class CompiledSimulator:
 
         shape = final_slots(batch.steps, self.world.horizon), *states.observation.shape
         zeros = jnp.zeros(batch.environments, jnp.int32)
-        act_keys, step_keys = jnp.moveaxis(jax.vmap(jax.random.split)(jax.random.split(step_key, batch.steps)), 1, 0)
-        step_keys = jax.vmap(lambda key: jax.random.split(key, batch.environments))(step_keys)
+        act_keys, step_keys = jnp.moveaxis(jax.vmap(split)(split(step_key, batch.steps)), 1, 0)
+        step_keys = jax.vmap(lambda key: split(key, batch.environments))(step_keys)
         carry = states, jnp.zeros(shape, states.observation.dtype), zeros, zeros
         (states, final, _, _), (kept, more) = jax.lax.scan(one_step, carry, (jax.vmap(noise)(act_keys), step_keys))
         # a start state drawn in this batch and begun in the next must not be taken for one that the next batch draws
@@ -224,7 +225,7 @@ class CompiledSimulator:
             return (step.state, mapped(step.observation), alive & ~done), (shown, action, log_prob, reward, alive)
 
         carry = state, mapped(observation), jnp.ones(count * replicates, bool)
-        _, steps = jax.lax.scan(one_step, carry, jax.random.split(key, horizon))
+        _, steps = jax.lax.scan(one_step, carry, split(key, horizon))
         return AssessmentRollout(*(x.reshape(horizon, count, replicates, *x.shape[2:]) for x in steps))
 
 
@@ -235,8 +236,8 @@ def _group_keys(key: Key, batch: Batch) -> Array:
 
 def _split(key: Key, count: int) -> tuple[Key, Array]:
     """A key for the policy and keys for `count` environments."""
-    act_key, step_key = jax.random.split(key)
-    return act_key, jax.random.split(step_key, count)
+    act_key, step_key = split(key)
+    return act_key, split(step_key, count)
 
 
 @partial(jax.jit, static_argnames=("simulator", "count"))

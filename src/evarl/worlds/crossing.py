@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy.typing import ArrayLike
 
 from evarl.errors import InputError, unknown_name
+from evarl.keys import unrolled
 from evarl.worlds.contexts import Context, ContextParameter
 from evarl.worlds.spaces import Box, Discrete
 from evarl.worlds.tabular import Tabular
@@ -105,7 +106,7 @@ class Crossing(World):
     ) -> tuple[Int[Array, ""], Float[Array, ""], Bool[Array, ""]]:
         """Move one step in one of the four directions, if the ground there holds."""
         target, plank = jnp.asarray(TARGETS)[physics, action], jnp.asarray(PLANKS)[physics, action]
-        holds = jax.random.uniform(key) < (jnp.float32(HOLDS) if context is None else context[0])
+        holds = jax.random.uniform(unrolled(key)) < (jnp.float32(HOLDS) if context is None else context[0])
         successor = jnp.where(holds | ~plank, target, physics)
         return successor, jnp.asarray(ARRIVALS, jnp.float32)[successor], successor == cell(*GOAL)
 

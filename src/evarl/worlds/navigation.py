@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.errors import unknown_name
+from evarl.keys import unrolled
 from evarl.worlds.contexts import Context, ContextParameter, site_values
 from evarl.worlds.spaces import Box, Discrete
 from evarl.worlds.world import Key, World, bounded_returns
@@ -90,7 +91,7 @@ class Navigation(World):
         """Where a step of one site ends if nothing is in its way, and whether something is."""
         site, varies = site_values(self.parameters, self.contexts, context), {one.name for one in self.contexts}
         if "slip" in varies:
-            chance, direction = jax.random.uniform(key, (2,))  # one draw: it takes longer than the rest of a step
+            chance, direction = jax.random.uniform(unrolled(key), (2,))
             turned = (direction * len(DIRECTIONS)).astype(action.dtype)
             action = jnp.where(chance < site["slip"], turned, action)
         target = physics + site["step-size"] * jnp.asarray(DIRECTIONS, jnp.float32)[action]
