@@ -158,7 +158,7 @@ class StepEncoder(nn.Module):
         """The encoded rollouts."""
         (count, horizon, _), width, heads = steps.shape, self.config.width, self.config.heads
         dense = partial(nn.Dense, param_dtype=self.dtype)
-        places = nn.Embed(horizon, width, param_dtype=self.dtype, name="place")(jnp.arange(horizon))
+        places = nn.Embed(horizon, width, param_dtype=self.dtype, name="place")(jnp.arange(horizon))[None]
         hidden = nn.relu(dense(width, name="step")(steps) + places)
         scores = dense(heads, use_bias=False, kernel_init=nn.initializers.zeros, name="attention")(hidden)
         values = dense(width, name="told")(hidden).reshape(count, horizon, heads, width // heads)
