@@ -181,6 +181,7 @@ SMALL = {"environments": 4, "steps": 8, "updates": 4, "agent.hidden_sizes": (8,)
 SMALL |= {"evaluator.warmup": 1, "evaluator.initial_steps": 3, "evaluator.policies": 3, "beta": 0.05}
 SMALL |= {"assessment.horizon": 3}
 FAMILY = {"environments": 6, "contexts": 2, "ramp": 0, "evaluator__final_steps": 0}
+MINATAR = {"assessment__base_updates": 1, "assessment__scenarios": 2}
 HOST = {"assessment__scenarios": 2, "agent__algorithm": "ppo", "agent__ppo__minibatches": 2}
 
 
@@ -217,6 +218,7 @@ def test_all_kinds_at_once(tmp_path, capsys):
     part = shutil.copytree(whole.path, tmp_path / "part")
     for name in ("summary.json", *results, max((part / "checkpoints/seeds-0-1").iterdir()).relative_to(part)):
         (part / name).unlink()
+    assert max((part / "checkpoints/seeds-0-1").iterdir()).name > "update-000000000.safetensors", "it is resumed midway"
     evarl.train(whole.config, out=part, resume=True, quiet=True)
     assert same_files(whole.path, part, [*results, "metrics.parquet"])
     assert call(["assess", str(whole.path)]) == 0
@@ -228,9 +230,9 @@ def test_all_kinds_at_once(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("kind", "world", "settings"),
     [
-        ("trajectory", "gymnax/Breakout-MinAtar", {"assessment__base_updates": 1, "assessment__scenarios": 2}),
         ("fingerprint", "gymnasium/Pendulum-v1", HOST),
-        ("rewards", "crossing", FAMILY),
+        pytest.param("trajectory", "gymnax/Breakout-MinAtar", MINATAR, marks=pytest.mark.slow),
+        pytest.param("rewards", "crossing", FAMILY, marks=pytest.mark.slow),
         pytest.param("fingerprint", "crossing", FAMILY, marks=pytest.mark.slow),
         pytest.param("trajectory", "gymnasium/Pendulum-v1", HOST, marks=pytest.mark.slow),
         pytest.param(ALL, "crossing", FAMILY | {"evaluator__network__kind": "pairs"}, marks=pytest.mark.slow),
