@@ -8,8 +8,13 @@ from evarl.errors import InputError
 from evarl.ranges import flag, real, whole
 from evarl.registry import Registry
 
-BEHAVIOURS: Registry[Callable[[], Any]] = Registry("behaviour", {"returns": "evarl.assessment.behaviour:Returns"})
+_KINDS = {"returns": "Returns", "rewards": "Rewards", "trajectory": "Trajectory", "fingerprint": "Fingerprint"}
+BEHAVIOURS: Registry[Callable[[], Any]] = Registry(
+    "behaviour", {kind: f"evarl.assessment.behaviour:{name}" for kind, name in _KINDS.items()}
+)
 """Functions that make kinds of behaviour: `evarl.assessment.behaviour.BehaviourKind`."""
+JOINED_BY = "+"
+"""Between the names of kinds that are combined."""
 
 
 def register_behaviour(name: str, make: Callable[[], Any]) -> None:
@@ -17,7 +22,25 @@ def register_behaviour(name: str, make: Callable[[], Any]) -> None:
 
     `make()` returns an `evarl.assessment.BehaviourKind`; it can be a class without arguments.
     """
+    if JOINED_BY in name:
+        raise InputError(
+            f"behaviour: '{name}' is not allowed as a name; '{JOINED_BY}' joins the names of several kinds"
+        )
     BEHAVIOURS.register(name, make)
+
+
+def behaviour_names(text: str) -> tuple[str, ...]:
+    """The kinds of behaviour that a setting names; unknown ones, and one that is named twice, are refused.
+
+    >>> behaviour_names("returns+fingerprint")
+    ('returns', 'fingerprint')
+    """
+    names = tuple(str(text).split(JOINED_BY))
+    for name in names:
+        BEHAVIOURS.check("assessment.behaviour", name)
+        if names.count(name) > 1:
+            raise InputError(f"assessment.behaviour: '{text}' names {name} twice; each kind is allowed once")
+    return names
 
 
 @dataclass(frozen=True)
@@ -48,12 +71,13 @@ class AssessmentConfig:
     """Weight of an entropy bonus in the assessment, so that behaviour is explored that deployment does not call for; used
     when β is above 0."""
     behaviour: str = "returns"
-    """What evaluators are given about a policy, Ξ: the return from each start state (returns), or a kind that was
-    registered."""
+    """What evaluators are given about a policy, Ξ: the return from each start state (returns), the reward of every step
+    (rewards), every step with observation, action and reward (trajectory), the distribution of the policy's actions at the
+    start states (fingerprint), or a kind that was registered; several are joined by "+", as in returns+fingerprint."""
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
-        BEHAVIOURS.check("assessment.behaviour", self.behaviour)
+        behaviour_names(self.behaviour)
         for name in ("scenarios", "horizon", "replicates"):
             whole(flag("assessment", name), getattr(self, name))
         whole("assessment.base-updates", self.base_updates, least=0)

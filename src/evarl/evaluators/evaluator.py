@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -11,11 +10,11 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.networks import descend
-from evarl.assessment.behaviour import Behaviour
+from evarl.assessment.behaviour import Behaviour, Steps
 from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.evaluators.memory import Memory, PolicyRecord
-from evarl.evaluators.networks import make_network
+from evarl.evaluators.networks import StepEncoder, StepwiseBehaviour, WithSteps, make_network
 from evarl.keys import unrolled
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
@@ -103,7 +102,8 @@ class Evaluator:
     """[k, ...] observations at the assessment's start states."""
     behaviour: Any
     """Shapes of one policy's behaviour."""
-    network: nn.Module
+    network: Any
+    """A Flax module, or anything else that has its `init` and `apply`."""
     optimizer: optax.GradientTransformation
 
     def init(self, key: Key) -> EvaluatorState:
@@ -111,7 +111,7 @@ class Evaluator:
         k, width = self.scenarios.shape[0], self.observation_space.size
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.behaviour)
         keys = [key] if self.config.lower_quantile is None else list(jax.random.split(key))
-        inputs = jnp.zeros((k, width)), features(zeros), jnp.zeros((1, width))
+        inputs = jnp.zeros((k, width)), network_input(zeros), jnp.zeros((1, width))
         networks = [self.network.init(key, *inputs) for key in keys]
         (parameters, optimizer), *lower = [(network, self.optimizer.init(network)) for network in networks]
         target, observation = RunningScale.create(()), RunningScale.create((width,))
@@ -198,13 +198,15 @@ class Evaluator:
         return standardised * state.target.deviation() + state.target.mean
 
     def _standardised(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
-        def standardise(scale: RunningScale, x: Array) -> Array:
+        def standardise(scale: Any, x: Any) -> Any:
+            if isinstance(x, Steps):
+                return x.replace(numbers=standardise(scale.numbers, x.numbers))
             # what never varied has taught nothing; divided by the floor, it would be given enormous slopes
             numbers = scale.mean, scale.deviation(), scale.varies()
             mean, deviation, varies = (y if y.ndim == 0 else y[None] for y in numbers)
             return jnp.where(varies, (x - mean) / deviation, 0.0)
 
-        shown = features(_with_scales(standardise, state.behaviour, behaviour))
+        shown = network_input(_with_scales(standardise, state.behaviour, behaviour, whole_steps=True))
         scenarios, asked = self._features(state, self.scenarios), self._features(state, queries)
         return cast(Array, self.network.apply(parameters, scenarios, shown, asked))
 
@@ -225,16 +227,35 @@ def make_evaluator(config: EvaluatorConfig, observation_space: Box, scenarios: A
             "start state; must be another kind of network"
         )
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(config.learning_rate, eps=1e-5))
-    network = make_network(config.network)
+    network: Any = make_network(config.network)
+    if any(isinstance(part, Steps) for part in _parts(behaviour)):
+        network = WithSteps(network, StepEncoder(config.network))
     return Evaluator(config, observation_space, jnp.asarray(scenarios), behaviour, network, optimizer)
 
 
-def features(behaviour: Behaviour) -> Float[Array, "k B"]:
-    """All numbers of a behaviour side by side, one row for each start state: what networks are given."""
+def features(behaviour: Any) -> Float[Array, "k B"]:
+    """All numbers of a behaviour side by side, one row for each start state."""
     rows = [jnp.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(behaviour)]
     return rows[0] if len(rows) == 1 else jnp.concatenate(rows, axis=1)
 
 
-def _with_scales(function: Any, scales: Any, behaviour: Any) -> Any:
-    """`function(scale, leaf)` for every leaf of a behaviour."""
-    return jax.tree.map(function, scales, behaviour, is_leaf=lambda node: isinstance(node, RunningScale))
+def network_input(behaviour: Behaviour) -> Float[Array, "k B"] | StepwiseBehaviour:
+    """What networks are given of a behaviour: its numbers side by side, and its steps apart where it has any."""
+    parts = _parts(behaviour)
+    steps = [x for part in parts if isinstance(part, Steps) for x in (part.numbers, part.shares)]
+    if not steps:
+        return features(behaviour)
+    plain = [part for part in parts if not isinstance(part, Steps)]
+    numbers = features(plain) if plain else jnp.zeros((steps[0].shape[0], 0), steps[0].dtype)
+    return StepwiseBehaviour(numbers, jnp.concatenate(steps, axis=-1))
+
+
+def _parts(behaviour: Any) -> list[Any]:
+    """The leaves of a behaviour, where steps are told as one."""
+    return jax.tree.leaves(behaviour, is_leaf=lambda node: isinstance(node, Steps))
+
+
+def _with_scales(function: Any, scales: Any, behaviour: Any, whole_steps: bool = False) -> Any:
+    """`function(scale, leaf)` for every leaf of a behaviour; with `whole_steps`, `Steps` are given to it as one."""
+    leaf = (RunningScale, Steps) if whole_steps else RunningScale
+    return jax.tree.map(function, scales, behaviour, is_leaf=lambda node: isinstance(node, leaf))

@@ -182,7 +182,7 @@ def make_learner(
     if assessment is None:
         return Learner(config, simulator_for(world), agent, None)
     assessment.check_compatible(world)
-    kind = behaviour_kind(config.assessment.behaviour)
+    kind = behaviour_kind(config.assessment.behaviour, world.action_space)
     shapes = behaviour_shapes(kind, agent, assessment, config.assessment.replicates)
     scenarios = jnp.asarray(assessment.observations())
     evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from evarl.assessment.configuration import behaviour_names
 from evarl.learning.configuration import TrainConfig
 from evarl.ranges import whole
 from evarl.sizes import (
@@ -13,12 +14,22 @@ from evarl.sizes import (
     matrix_entries,
     observation_bytes,
 )
+from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import AnyWorld
 
 METRIC_BYTES = 100
 """Least size of one row of the metrics."""
 STEP_BYTES = 18
 """Least size of one step of a trajectory without its observation: action, log-probability, reward, flags, label."""
+
+
+def behaviour_numbers(config: TrainConfig, world: AnyWorld) -> int:
+    """Least count of numbers in the behaviour at one start state that come from rollouts; of own kinds nothing is known."""
+    space = world.action_space
+    actions = space.n if isinstance(space, Discrete) else space.size
+    each = {"rewards": 1, "trajectory": world.observation_space.size + actions + 2}
+    names = behaviour_names(config.assessment.behaviour)
+    return sum(config.assessment.horizon * each[name] if name in each else 1 for name in names)
 
 
 def check_training(config: TrainConfig, world: AnyWorld) -> None:
@@ -51,6 +62,8 @@ def _check_evaluation(config: TrainConfig, world: AnyWorld, batch: float) -> Non
     given = wanted.file is not None or wanted.start_states or config.world == "navigation"
     scenarios = 1 if given else wanted.scenarios
     check_assessment(world, scenarios * config.groups, wanted.horizon, wanted.replicates)
+    contributions = 4.0 * wanted.horizon * scenarios * behaviour_numbers(config, world)  # running means
+    check_memory("assessment.behaviour", wanted.behaviour, contributions, "what each step contributes to it")
     if not given and wanted.base_run is None and world.can_restart:
         loops = float(wanted.base_updates) * config.steps
         check_time("assessment.base-updates", wanted.base_updates, loops, "training the base policy")
@@ -67,7 +80,8 @@ def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios
     """The memory of policies, and the gradient steps of an evaluator that is fitted to it."""
     evaluator, space = config.evaluator, world.observation_space
     kept = min(batch, evaluator.transitions or batch)
-    memory = evaluator.policies * (kept * (observation_bytes(space) + 4) + 4 * scenarios)
+    shown = 4.0 * config.groups * scenarios * behaviour_numbers(config, world)
+    memory = evaluator.policies * (kept * (observation_bytes(space) + 4) + shown)
     check_memory("evaluator.policies", evaluator.policies, memory, "the memory of policies")
     rows = max(evaluator.batch_size, evaluator.policies) * 4.0 * (space.size + evaluator.network.width)
     check_memory("evaluator.batch-size", evaluator.batch_size, rows, "a batch of queries")
