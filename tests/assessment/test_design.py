@@ -83,12 +83,17 @@ def test_shrinkage():
         off = ~np.eye(len(found), dtype=bool)
         share = 1 - found[off][0] / empirical[off][0]
         np.testing.assert_allclose(found[off], (1 - share) * empirical[off], rtol=1e-9)
-        centred = samples - samples.mean(axis=0)
-        products, n = centred[:, :, None] * centred[:, None, :], len(samples)
+        scaled = (samples - samples.mean(axis=0)) / samples.std(axis=0, ddof=1)
+        products, n = scaled[:, :, None] * scaled[:, None, :], len(samples)
         variance = n / (n - 1) ** 3 * ((products - products.mean(axis=0)) ** 2).sum(axis=0)
-        assert share == pytest.approx(min(1.0, variance[off].sum() / (empirical[off] ** 2).sum()), rel=1e-9)
+        correlation = np.corrcoef(samples, rowvar=False)
+        assert share == pytest.approx(min(1.0, variance[off].sum() / (correlation[off] ** 2).sum()), rel=1e-9)
         assert low <= share <= high
         assert np.linalg.eigvalsh(found).min() >= -1e-9
+        units = 10.0 ** np.arange(samples.shape[1])
+        np.testing.assert_allclose(shrunk_covariance(samples * units), found * np.outer(units, units), rtol=1e-9)
+    constant = np.concatenate([factor, np.full((400, 1), 0.1)], axis=1)
+    assert not shrunk_covariance(constant)[-1].any(), "rounding is no variance"
 
 
 def test_noise_between_rollouts_counts_as_often_as_it_is_observed():

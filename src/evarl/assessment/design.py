@@ -67,22 +67,24 @@ def choose_greedily(covariance: Float[np.ndarray, "M M"], noise: Float[np.ndarra
 def shrunk_covariance(samples: Float[np.ndarray, "samples M"]) -> Float[np.ndarray, "M M"]:
     """The empirical covariance with its off-diagonal entries shrunk towards 0, s_ij ← (1 − λ) s_ij.
 
-    λ = Σ_i≠j Var(s_ij) / Σ_i≠j s_ij², at most 1: what minimises the expected squared error of the estimate, with both sums
-    estimated from the samples (Schäfer and Strimmer, 2005). The result is positive semi-definite.
+    λ = Σ_i≠j Var(r_ij) / Σ_i≠j r_ij², at most 1, from the correlations r_ij: what minimises their expected squared error, with
+    both sums estimated from the samples (Schäfer and Strimmer, 2005). The result is positive semi-definite.
     """
     count = len(samples)
     if count < 2:
         raise InputError(
             f"assessment.select: {count} sample of policies and contexts has no covariance; must be at least 2"
         )
-    centred = samples - samples.mean(axis=0)
-    empirical = centred.T @ centred / (count - 1)
-    mean = empirical * (count - 1) / count  # of the products of which s_ij is made
-    spread = np.maximum((centred**2).T @ centred**2 - count * mean**2, 0.0) * count / (count - 1) ** 3
+    deviation, centred = samples.std(axis=0, ddof=1), samples - samples.mean(axis=0)
+    varies = deviation > TIE * (np.abs(samples).max(axis=0) + np.finfo(float).tiny)
+    scaled = np.where(varies, centred / np.where(varies, deviation, 1.0), 0.0)
+    correlation = scaled.T @ scaled / (count - 1)
+    mean = correlation * (count - 1) / count  # of the products of which r_ij is made
+    spread = np.maximum((scaled**2).T @ scaled**2 - count * mean**2, 0.0) * count / (count - 1) ** 3
     off = ~np.eye(samples.shape[1], dtype=bool)
-    total = float((empirical[off] ** 2).sum())
+    total = float((correlation[off] ** 2).sum())
     share = min(1.0, float(spread[off].sum()) / total) if total > 0 else 1.0
-    return np.where(off, (1.0 - share) * empirical, empirical)
+    return np.where(off, 1.0 - share, 1.0) * correlation * np.outer(deviation, deviation)
 
 
 def choose_from_rollouts(

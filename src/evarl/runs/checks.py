@@ -95,7 +95,7 @@ def cautions(config: TrainConfig, metrics: pa.Table | None = None) -> dict[str, 
 
 def _unended_warmups(config: TrainConfig, metrics: pa.Table) -> str | None:
     """Seeds whose warm-up should have ended by itself and had not in the last update of the run; None if there are none."""
-    if "warmup_ended" not in metrics.column_names:
+    if "warmup_ended" not in metrics.column_names or max(config.beta, config.beta_variance) == 0:
         return None
     last = metrics["update"].to_numpy() == config.updates - 1
     ended = metrics["warmup_ended"].to_numpy(zero_copy_only=False) > 0
