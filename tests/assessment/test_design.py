@@ -180,7 +180,7 @@ def test_a_reward_that_never_varies_is_said_so(tmp_path):
         ({"select": "greedy", "base_run": "a"}, "greedy does not go with assessment.base-run"),
         (
             {"select": "greedy", "candidates": 3, "scenarios": 4},
-            "candidates: 3 is not allowed; must be at least the 4",
+            "candidates: 3 is not allowed; must be at least assessment.scenarios, 4",
         ),
         ({"candidates": 0}, "assessment.candidates: 0 is not allowed; must be at least 1"),
     ],

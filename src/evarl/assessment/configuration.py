@@ -87,6 +87,6 @@ class AssessmentConfig:
             )
         if self.candidates < self.scenarios:
             raise InputError(
-                f"assessment.candidates: {self.candidates} is not allowed; must be at least the {self.scenarios} start states "
-                "that are chosen"
+                f"assessment.candidates: {self.candidates} is not allowed; must be at least assessment.scenarios, "
+                f"{self.scenarios}"
             )
