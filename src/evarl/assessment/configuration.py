@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from evarl.errors import InputError
 from evarl.ranges import flag, real, whole
@@ -55,6 +55,11 @@ class AssessmentConfig:
     as "3 7 11"."""
     scenarios: int = 5
     """Number k of start states that are drawn, if none are given, from the states that a base policy visits."""
+    select: Literal["random", "greedy"] | None = None
+    """How they are chosen from visited states: at random, or one after the other so that returns from there tell most about the
+    values of some base policies (greedy). Not given: at random, unless a world has start states of its own."""
+    candidates: int = 64
+    """Visited states from which greedy chooses."""
     base_updates: int = 200
     """Updates of ordinary training for the base policy."""
     base_run: str | None = None
@@ -78,7 +83,7 @@ class AssessmentConfig:
     def validate(self) -> None:
         """Refuse settings that cannot work."""
         behaviour_names(self.behaviour)
-        for name in ("scenarios", "horizon", "replicates"):
+        for name in ("scenarios", "horizon", "replicates", "candidates"):
             whole(flag("assessment", name), getattr(self, name))
         whole("assessment.base-updates", self.base_updates, least=0)
         real("assessment.discount", self.discount, least=0, most=1)
@@ -87,3 +92,25 @@ class AssessmentConfig:
         if len(given) > 1:
             names = " and ".join(f"assessment.{name.replace('_', '-')}" for name in given)
             raise InputError(f"{names}: only one of them is allowed, since each determines the start states")
+        self._validate_selection()
+
+    def _validate_selection(self) -> None:
+        """A choice needs something to choose from."""
+        for name in ("start_states", "file"):
+            if self.select is not None and getattr(self, name):
+                given = flag("assessment", name)
+                raise InputError(
+                    f"assessment.select: {self.select} has no effect, since {given} determines the start states"
+                )
+        if self.select != "greedy":
+            return
+        if self.base_run is not None:
+            raise InputError(
+                "assessment.select: greedy does not go with assessment.base-run; it compares policies of several updates, which "
+                "a finished run does not keep"
+            )
+        if self.candidates < self.scenarios:
+            raise InputError(
+                f"assessment.candidates: {self.candidates} is not allowed; must be at least assessment.scenarios, "
+                f"{self.scenarios}"
+            )

@@ -63,6 +63,11 @@ class EvaluatorConfig:
     """Gradient steps on the filled memory when the warm-up ends."""
     warmup: int = 100
     """Policy updates before the evaluator is used; the memory fills meanwhile."""
+    warmup_ends: Literal["fixed", "auto"] = "fixed"
+    """Whether the warm-up ends after so many updates, or by itself, then at the earliest (auto): the evaluator is fitted from the
+    first update on, and used once its skill over predictors without Ξ, averaged over `warmup_window` updates, is above 0."""
+    warmup_window: int = 20
+    """Updates over which skill is averaged to end the warm-up by itself."""
     policies: int = 10
     """Most recent policies that the memory keeps."""
     states: Literal["visited", "start"] = "visited"
@@ -82,11 +87,13 @@ class EvaluatorConfig:
 
     def unfitted_updates(self) -> int:
         """Updates at the beginning of a run in which the evaluator takes no gradient step."""
+        if self.warmup_ends == "auto":
+            return 0
         return self.warmup if self.initial_steps else self.warmup + self.every
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
-        for name in ("batch_size", "steps", "policies", "every"):
+        for name in ("batch_size", "steps", "policies", "every", "warmup_window"):
             whole(flag("evaluator", name), getattr(self, name))
         for name in ("initial_steps", "warmup", "final_steps"):
             whole(flag("evaluator", name), getattr(self, name), least=0)

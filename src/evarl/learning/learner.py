@@ -107,10 +107,11 @@ class Learner:
                 fixed, evaluation, self.agent, state.agent.policy, trajectory, rollout
             )
             fresh = evaluability.fresh_errors(fixed, evaluation, evidence)
+            evaluation, watched = evaluability.watch(fixed, evaluation, fresh["skill"], index)
             evaluation = evaluability.remember(fixed, evaluation, evidence, index, keys.remember)
             evaluation, fitted = evaluability.fit(fixed, evaluation, index, keys.fit)
             evaluation, weights, weighed = evaluability.weigh_policy(fixed, evaluation, evidence, index)
-            metrics |= fresh | fitted | weighed
+            metrics |= fresh | watched | fitted | weighed
         agent, improved = self.agent.improve(state.agent, keys.improve, trajectory, weights)
         state = state.replace(key=keys.next_update, agent=agent, clock=clock, evaluation=evaluation)
         return state, metrics | improved | {"fault": _fault(trajectory, agent)}

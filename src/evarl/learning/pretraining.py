@@ -13,7 +13,7 @@ from evarl.assessment.assessment import Assessment
 from evarl.errors import InputError
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
-from evarl.learning.configuration import TrainConfig
+from evarl.learning.configuration import ORDINARY, TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import LearnerState, make_learner
 
@@ -48,9 +48,9 @@ def remember(
     Training is ordinary (β = 0) and the evaluator passive, so the policies are those of the run without an evaluator.
     """
     memory = dataclasses.replace(
-        config.evaluator, policies=1, transitions=transitions, warmup=config.updates, file=None
+        config.evaluator, policies=1, transitions=transitions, warmup=config.updates, warmup_ends="fixed", file=None
     )
-    passive = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="colearned", evaluator=memory)
+    passive = dataclasses.replace(config, **ORDINARY, evaluator_mode="colearned", evaluator=memory)
     learner = make_learner(passive, assessment)
     if not learner.world.can_restart:
         raise InputError(f"{config.world}: a host world cannot be trained again bit for bit; use a JAX world")
@@ -69,7 +69,7 @@ def remember(
 
 def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int) -> tuple[Evaluator, EvaluatorState]:
     """An evaluator fitted from scratch to the policies of some of the seeds, given by their positions `rows`."""
-    passive = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="colearned")
+    passive = dataclasses.replace(config, **ORDINARY, evaluator_mode="colearned")
     evaluator = make_learner(passive, past.assessment).evaluator
     assert evaluator is not None
     memory = Memory(jax.tree.map(lambda leaf: jnp.asarray(_merged(leaf[rows])), past.policies))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from evarl.assessment.configuration import behaviour_names
+from evarl.learning.candidates import CONTEXTS, ROLLOUTS
 from evarl.learning.configuration import TrainConfig
 from evarl.ranges import whole
 from evarl.sizes import (
@@ -59,7 +60,8 @@ def check_training(config: TrainConfig, world: AnyWorld) -> None:
 def _check_evaluation(config: TrainConfig, world: AnyWorld, batch: float) -> None:
     """The part of `check_training` that evaluation-aware training adds."""
     wanted, network = config.assessment, config.evaluator.network
-    given = wanted.file is not None or wanted.start_states or config.world == "navigation"
+    own = config.world == "navigation" and wanted.select is None
+    given = wanted.file is not None or wanted.start_states or own
     scenarios = 1 if given else wanted.scenarios
     check_assessment(world, scenarios * config.groups, wanted.horizon, wanted.replicates)
     contributions = 4.0 * wanted.horizon * scenarios * behaviour_numbers(config, world)  # running means
@@ -67,6 +69,9 @@ def _check_evaluation(config: TrainConfig, world: AnyWorld, batch: float) -> Non
     if not given and wanted.base_run is None and world.can_restart:
         loops = float(wanted.base_updates) * config.steps
         check_time("assessment.base-updates", wanted.base_updates, loops, "training the base policy")
+        if wanted.select == "greedy":
+            check_memory("assessment.candidates", wanted.candidates, 40.0 * wanted.candidates**2, "their covariance")
+            check_assessment(world, wanted.candidates * CONTEXTS, wanted.horizon, max(ROLLOUTS, wanted.replicates))
     value = f"width {network.width}, {network.layers} layers"
     layers = network.layers if network.kind in ("listing", "pairs") else 1
     weights = matrix_entries(world.observation_space.size, network.width) + 4.0 * layers * network.width**2
