@@ -65,8 +65,8 @@ class AgentConfig:
     critic_learning_rate: float = 1e-3
     """Adam step size of the critic."""
     critic_steps: int = 1
-    """Gradient steps of the critic on each batch (a2c), the first beside the actor's and the others after it, each with targets of
-    the critic as it is by then. PPO has `ppo.epochs` instead."""
+    """Gradient steps of the critic on each batch (a2c), the first beside the actor's and the others after it, each with targets
+    of the critic as it is by then. PPO has `ppo.epochs` instead."""
     anneal_learning_rates: bool = False
     """Let both learning rates fall linearly to zero over the run."""
     gae_lambda: float = 0.95

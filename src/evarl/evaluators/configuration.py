@@ -115,7 +115,9 @@ class EvaluatorConfig:
         for name, usual in {"trace": 1.0, "truncation": "end", "target_interval": 1}.items():
             value = getattr(self, name)
             if self.bootstrap == "critic" and value != usual:
-                raise InputError(f"{flag('evaluator', name)}: {value} needs evaluator.bootstrap evaluator; must be {usual}")
+                raise InputError(
+                    f"{flag('evaluator', name)}: {value} needs evaluator.bootstrap evaluator; must be {usual}"
+                )
         if self.bootstrap == "evaluator" and self.states == "start":
             raise InputError(
                 "evaluator.bootstrap: evaluator does not go with evaluator.states start, which has no values where batches are "

@@ -86,7 +86,8 @@ class Memory(struct.PyTreeNode):
         rows = jax.random.randint(key, (policies, -(-batch_size // policies)), 0, transitions)
         stored = self.slots
         observation, target, told, following = jax.tree.map(
-            lambda table: table[slots[:, None], rows], (stored.observation, stored.target, stored.told, stored.following)
+            lambda table: table[slots[:, None], rows],
+            (stored.observation, stored.target, stored.told, stored.following),
         )
         behaviour = jax.tree.map(lambda table: table[slots], stored.behaviour)
         return PolicyRecord(observation, target, behaviour, told, following)

@@ -56,8 +56,8 @@ def next_observations(trajectory: Trajectory) -> Shaped[Array, "T N ..."]:
 def typical_returns(following: Following) -> Float[Array, "..."]:
     """Numbers with about the mean and the variance of the returns, before any value is known: for units of a target.
 
-    If what follows were as what came before, its mean c would solve c = E[R + γⁿ c], and the variance of R + γⁿ c would be the part
-    1 − E[γⁿ]² of the variance of the return.
+    If what follows were as what came before, its mean c would solve c = E[R + γⁿ c], and the variance of R + γⁿ c would be the
+    part 1 − E[γⁿ]² of the variance of the return.
     """
     part = jnp.maximum(1.0 - following.discount.mean(), LEAST_PART)
     centre = following.reward.mean() / part

@@ -142,7 +142,8 @@ def gather_evidence(
 ) -> Evidence:
     """What a batch and an assessment say about the current policy.
 
-    Returns are continued where the batch cut an episode, by the critic or by the evaluator. Baselines are those before this update.
+    Returns are continued where the batch cut an episode, by the critic or by the evaluator. Baselines, and that evaluator, are
+    those before this update.
     """
     if fixed.config.evaluator.states == "start":  # the others are not predicted
         first = jnp.cumsum(trajectory.start_label >= 0, axis=0) <= STARTS
