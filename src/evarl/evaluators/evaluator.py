@@ -15,6 +15,7 @@ from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.evaluators.memory import Memory, PolicyRecord
 from evarl.evaluators.networks import StepEncoder, StepwiseBehaviour, WithSteps, make_network
+from evarl.evaluators.targets import typical_returns
 from evarl.keys import unrolled
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
@@ -133,7 +134,8 @@ class Evaluator:
         if self.observation_space.dtype != "bool":
             state = state.replace(observation=state.observation.update(record.observation.astype(jnp.float32), rate))
         behaviour = _with_scales(lambda scale, x: scale.update(x, rate), state.behaviour, record.behaviour)
-        return state.replace(target=state.target.update(record.target, rate), behaviour=behaviour)
+        returns = record.target if record.following is None else typical_returns(record.following)
+        return state.replace(target=state.target.update(returns, rate), behaviour=behaviour)
 
     def fit(
         self,
@@ -147,13 +149,17 @@ class Evaluator:
         """The state after some gradient steps on the memory, and the mean loss in squared reward.
 
         `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out. With
-        `decay` the step size falls to 0.
+        `decay` the step size falls to 0. Where own values follow, targets are made anew in every step.
         """
-        filled = jnp.minimum(stored, memory.policies)
+        filled, interval = jnp.minimum(stored, memory.policies), self.config.target_interval
 
-        def one_step(index: Array, carry: tuple[EvaluatorState, Array]) -> tuple[EvaluatorState, Array]:
-            state, total = carry
+        def one_step(index: Array, carry: tuple[EvaluatorState, Array, Any]) -> tuple[EvaluatorState, Array, Any]:
+            state, total, copy = carry
             batch = memory.sample(jax.random.fold_in(unrolled(key), index), filled, self.config.batch_size)
+            if copy is not None:
+                due = jnp.asarray(index, jnp.int32) % interval == 0
+                copy = jax.tree.map(lambda old, new: jnp.where(due, new, old), copy, state.parameters)
+            batch = self._with_targets(state, state.parameters if copy is None else copy, batch)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
             loss, gradient = jax.value_and_grad(self._loss)(state.parameters, state, batch)
@@ -162,9 +168,10 @@ class Evaluator:
                 slope = jax.grad(self._pinball_loss)(lower.parameters, state, batch)
                 lower = LowerQuantile(*self._descend(slope, lower.optimizer, lower.parameters, share))
             parameters, optimizer = self._descend(gradient, state.optimizer, state.parameters, share)
-            return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss
+            return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss, copy
 
-        state, total = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(())))
+        copy = state.parameters if interval > 1 else None
+        state, total, _ = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(()), copy))
         mean = total / jnp.maximum(steps, 1).astype(jnp.float32)
         return state, mean * state.target.deviation() ** 2
 
@@ -176,6 +183,14 @@ class Evaluator:
         if self.config.final_steps:
             stepped = jax.tree.map(lambda old, new: old + share * (new - old), parameters, stepped)
         return stepped, optimizer
+
+    def _with_targets(self, state: EvaluatorState, parameters: Any, batch: PolicyRecord) -> PolicyRecord:
+        """A batch with targets R + γⁿ V̂(s′ | Ξ) where own values follow, held fixed; any other as it is."""
+        onward = batch.following
+        if onward is None:
+            return batch
+        values = jax.vmap(self._in_rewards, (None, None, 0, 0))(state, parameters, batch.behaviour, onward.observation)
+        return batch.replace(target=onward.reward + onward.discount * values)
 
     def _pinball_loss(self, parameters: Any, state: EvaluatorState, batch: PolicyRecord) -> Float[Array, ""]:
         """Mean of max(a e, (a − 1) e) in standardised units, e = value − prediction: least at the quantile of level a."""

@@ -15,16 +15,29 @@ from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
 
+class Following(struct.PyTreeNode):
+    """What an evaluator's own values are added to: rewards up to some later state of the same episode, and that state."""
+
+    reward: Float[Array, " S"]
+    """Discounted sum of the rewards up to there."""
+    discount: Float[Array, " S"]
+    """Discount γ^n of the value there; 0 where the return ended before."""
+    observation: Array
+    """[S, ...]"""
+
+
 class PolicyRecord(struct.PyTreeNode):
     """What is remembered of one policy, in one context; stacked over C contexts when it is stored."""
 
     observation: Array
     """[S, ...]"""
     target: Float[Array, " S"]
-    """Return-to-go from each state."""
+    """Return-to-go from each state, as it was estimated when it was stored."""
     behaviour: Behaviour
     told: Float[Array, " S"] | None = None
     """Values of a critic that sees the context; None where no quantiles are fitted to them."""
+    following: Following | None = None
+    """Of what targets are made anew whenever they are used; None where they stay as they were stored."""
 
 
 class Memory(struct.PyTreeNode):
@@ -33,12 +46,18 @@ class Memory(struct.PyTreeNode):
     slots: PolicyRecord
 
     @classmethod
-    def create(cls, policies: int, transitions: int, space: Box, behaviour: Any, told: bool = False) -> "Memory":
-        """Empty slots, with values of a critic if it is `told` the context; `behaviour` has the shapes of one policy's."""
+    def create(
+        cls, policies: int, transitions: int, space: Box, behaviour: Any, told: bool = False, followed: bool = False
+    ) -> "Memory":
+        """Empty slots, with values of a critic if it is `told` the context; `behaviour` has the shapes of one policy's.
+
+        `followed`: with what an evaluator needs to make targets of its own values.
+        """
         observation = jnp.zeros((policies, transitions, *space.shape), space.dtype)
         behaviour = jax.tree.map(lambda x: jnp.zeros((policies, *x.shape), x.dtype), behaviour)
         target = jnp.zeros((policies, transitions))
-        return cls(PolicyRecord(observation, target, behaviour, target if told else None))
+        following = Following(target, target, observation) if followed else None
+        return cls(PolicyRecord(observation, target, behaviour, target if told else None, following))
 
     @property
     def policies(self) -> int:
@@ -65,8 +84,10 @@ class Memory(struct.PyTreeNode):
             policies = max(1, batch_size // min(4, transitions))
             slots = jax.random.randint(own, (policies,), 0, filled)
         rows = jax.random.randint(key, (policies, -(-batch_size // policies)), 0, transitions)
-        observation, target, told = jax.tree.map(
-            lambda table: table[slots[:, None], rows], (self.slots.observation, self.slots.target, self.slots.told)
+        stored = self.slots
+        observation, target, told, following = jax.tree.map(
+            lambda table: table[slots[:, None], rows],
+            (stored.observation, stored.target, stored.told, stored.following),
         )
-        behaviour = jax.tree.map(lambda table: table[slots], self.slots.behaviour)
-        return PolicyRecord(observation, target, behaviour, told)
+        behaviour = jax.tree.map(lambda table: table[slots], stored.behaviour)
+        return PolicyRecord(observation, target, behaviour, told, following)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int, Shaped
 
-from evarl.agents.advantages import returns_to_go
+from evarl.agents.advantages import next_values, returns_to_go
 from evarl.agents.agent import Agent, Metrics
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
@@ -16,6 +16,7 @@ from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import Behaviour, BehaviourKind, observe
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
+from evarl.evaluators.targets import following
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.control import Dual, Warmup, raise_beta, record_error, running_rate, watch_skill
 from evarl.learning.weigh import (
@@ -90,6 +91,11 @@ class Evaluability:
         return self.config.groups
 
     @property
+    def own_values(self) -> bool:
+        """Whether the evaluator's own values follow where a batch cuts an episode; a frozen one's never do."""
+        return self.config.evaluator.bootstrap == "evaluator" and self.frozen is None
+
+    @property
     def kept(self) -> int:
         """States kept of each policy in each context."""
         settings, each = self.config.evaluator, self.config.environments // self.contexts
@@ -115,7 +121,8 @@ def begin(fixed: Evaluability, key: Key) -> EvaluationState:
     if frozen is None:
         slots = settings.policies * fixed.contexts
         told = settings.lower_quantile is not None
-        memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes, told)
+        followed = settings.bootstrap == "evaluator"
+        memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes, told, followed)
     horizon = fixed.assessment.horizon
     return EvaluationState(
         evaluator=fixed.evaluator.init(key) if frozen is None else frozen.state,
@@ -140,19 +147,36 @@ def gather_evidence(
 ) -> Evidence:
     """What a batch and an assessment say about the current policy.
 
-    Returns are continued by the critic where the batch cut an episode. Baselines are those before this update.
+    Returns are continued where the batch cut an episode, by the critic or by the evaluator. Baselines, and that evaluator, are
+    those before this update.
     """
     if fixed.config.evaluator.states == "start":  # the others are not predicted
         first = jnp.cumsum(trajectory.start_label >= 0, axis=0) <= STARTS
         trajectory = trajectory.replace(start_label=jnp.where(first, trajectory.start_label, -1))
     seen = (trajectory.context,) if fixed.config.critic_sees_context and trajectory.context is not None else ()
     value = agent.value(policy, trajectory.observation, *seen)
-    last = agent.value(policy, trajectory.last_observation, *seen)
-    ends = trajectory.terminated, trajectory.truncated
-    returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
     act = lambda observation: agent.distribution(policy, observation)  # noqa: E731
     observed = observe(fixed.behaviour, rollout, act, fixed.assessment.discount)
+    if fixed.own_values:
+        returns = continued_returns(fixed, state.evaluator, trajectory, observed.behaviour)
+    else:
+        last = agent.value(policy, trajectory.last_observation, *seen)
+        ends = trajectory.terminated, trajectory.truncated
+        returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
     return Evidence(trajectory, returns, value, rollout, observed, state.baseline, state.loss_baseline)
+
+
+def continued_returns(
+    fixed: Evaluability, evaluator: EvaluatorState, trajectory: Trajectory, behaviour: Behaviour
+) -> Float[Array, "T N"]:
+    """Returns-to-go that V̂ continues where the batch cut an episode and, if so configured, at the time limit."""
+    reward, discount = trajectory.reward, fixed.config.discount
+    at = lambda observation: predict_all(fixed, evaluator, observation, behaviour)  # noqa: E731
+    last = at(trajectory.last_observation[None])[0]
+    if fixed.config.evaluator.truncation == "bootstrap":
+        beyond = next_values(jnp.zeros_like(reward), last, at(trajectory.final_observation), trajectory.truncated)
+        reward = reward + discount * jnp.where(trajectory.truncated & ~trajectory.terminated, beyond, 0.0)
+    return returns_to_go(reward, last, trajectory.terminated, trajectory.truncated, discount)
 
 
 def remember(
@@ -169,15 +193,19 @@ def remember(
         return state
     # with new contexts, episodes begin in step 0
     steps = slice(1) if fixed.config.evaluator.states == "start" else slice(None)
-    told = None if fixed.config.evaluator.lower_quantile is None else evidence.value
-    batch = evidence.trajectory.observation, evidence.returns, told
-    observation, target, told = jax.tree.map(lambda x: by_context(x[steps], contexts), batch)
-    count = target.shape[1]
+    told, onward = None if fixed.config.evaluator.lower_quantile is None else evidence.value, None
+    if fixed.own_values:
+        key, own = jax.random.split(key)
+        onward = following(fixed.config.evaluator, evidence.trajectory, fixed.config.discount, own)
+    batch = evidence.trajectory.observation, evidence.returns, told, onward
+    batch = jax.tree.map(lambda x: by_context(x[steps], contexts), batch)
+    count = batch[1].shape[1]
     if fixed.kept < count:  # the same steps of the same environments in every context
         rows = jax.random.choice(key, count, (fixed.kept,), replace=False)
-        observation, target, told = jax.tree.map(lambda x: x[:, rows], (observation, target, told))
+        batch = jax.tree.map(lambda x: x[:, rows], batch)
+    observation, target, told, onward = batch
     behaviour = behaviours(evidence.observed.behaviour, contexts)
-    records = PolicyRecord(observation, target, behaviour, told)
+    records = PolicyRecord(observation, target, behaviour, told, onward)
     return state.replace(
         memory=state.memory.store(index, records),
         evaluator=fixed.evaluator.rescale(state.evaluator, records, rate),

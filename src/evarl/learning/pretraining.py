@@ -79,7 +79,9 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
         init_key, fit_key = jax.random.split(key)
         state = evaluator.init(init_key)
         slots = memory.slots
-        every = slots.replace(observation=_merged(slots.observation), target=_merged(slots.target))
+        by_policy = slots.observation, slots.target, slots.following
+        observation, target, following = jax.tree.map(_merged, by_policy)
+        every = slots.replace(observation=observation, target=target, following=following)
         state = evaluator.rescale(state, every, jnp.ones(()))
         return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), fit_key)[0]
 

@@ -49,6 +49,7 @@ def check_training(config: TrainConfig, world: AnyWorld) -> None:
     if agent.algorithm == "ppo":
         passes = float(agent.ppo.epochs) * agent.ppo.minibatches
         check_time("agent.ppo.epochs", agent.ppo.epochs, passes, "an update")
+    check_time("agent.critic-steps", agent.critic_steps, agent.critic_steps, "an update")
     check_time("horizon", world.horizon, world.horizon, "an episode")
     check_time("steps", config.steps, config.steps, "an update")
     rows = float(config.updates) * config.seeds
@@ -85,8 +86,11 @@ def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios
     """The memory of policies, and the gradient steps of an evaluator that is fitted to it."""
     evaluator, space = config.evaluator, world.observation_space
     kept = min(batch, evaluator.transitions or batch)
+    row = observation_bytes(space) + 4
+    if evaluator.bootstrap == "evaluator":
+        row += observation_bytes(space) + 8
     shown = 4.0 * config.groups * scenarios * behaviour_numbers(config, world)
-    memory = evaluator.policies * (kept * (observation_bytes(space) + 4) + shown)
+    memory = evaluator.policies * (kept * row + shown)
     check_memory("evaluator.policies", evaluator.policies, memory, "the memory of policies")
     rows = max(evaluator.batch_size, evaluator.policies) * 4.0 * (space.size + evaluator.network.width)
     check_memory("evaluator.batch-size", evaluator.batch_size, rows, "a batch of queries")
