@@ -146,6 +146,7 @@ def test_chosen_states_in_a_family_of_worlds():
 @pytest.mark.slow
 def test_chosen_states_in_a_single_world():
     changes = {"rollouts_per_start": 2, "horizon": 12, "assessment.select": "greedy", "assessment.candidates": 16}
+    changes |= {"assessment.horizon": 12, "assessment.base_updates": 24}
     found, said = built("navigation", changes)
     assert (found.world.name, found.scenarios) == ("navigation", 4), "where the base policies have been"
     assert jax.tree.leaves(found.start_states)[0].shape == (4, 2)

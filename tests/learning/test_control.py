@@ -90,7 +90,11 @@ TINY = {
     },
 }
 BY_ITSELF = {"target_error": 2.0, "target_rate": 0.2, "evaluator.warmup_ends": "auto", "evaluator.warmup_window": 2}
-BY_ITSELF |= {"assessment.select": "greedy", "assessment.candidates": 8, "assessment.base_updates": 3}
+BY_ITSELF |= {"assessment.select": "greedy", "assessment.candidates": 8, "assessment.base_updates": 24}
+BY_ITSELF |= {
+    "assessment.horizon": 8,
+    "agent.actor_learning_rate": 0.03,
+}  # policies that differ, after so little training
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,18 @@ def test_killed_ten_times_and_resumed_is_bit_identical(tmp_path):
 def test_what_training_decides_by_itself_survives_kills(tmp_path):
     """Start states that were chosen, a warm-up that ends by itself and a β that follows a target."""
     more = ["--beta", "0.5", "--target-error", "0.3", "--ramp", "50", "--assessment.select", "greedy"]
-    more += ["--assessment.base-updates", "8", "--rollouts-per-start", "2", "--evaluator.warmup-ends", "auto"]
+    more += [
+        "--assessment.base-updates",
+        "100",
+        "--agent.actor-learning-rate",
+        "0.02",
+        "--assessment.horizon",
+        "20",
+        "--rollouts-per-start",
+        "2",
+        "--evaluator.warmup-ends",
+        "auto",
+    ]
     more += ["--evaluator.network.width", "8", "--evaluator.batch-size", "16", "--evaluator.initial-steps", "20"]
     files = [*RESULTS, "evaluator/seed-0.safetensors", "evaluator/seed-1.safetensors", "assessment.safetensors"]
     assert_kills_change_nothing(tmp_path, 4, *more, files=files)
