@@ -1,7 +1,7 @@
 """Evaluators V̂(s | Ξ): their state, their predictions, and how they are fitted to a memory of recent policies."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
 import jax
@@ -14,7 +14,8 @@ from evarl.agents.networks import descend
 from evarl.assessment.behaviour import Behaviour
 from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
-from evarl.evaluators.memory import Memory, PolicyRecord
+from evarl.evaluators.knowledge import Knowledge
+from evarl.evaluators.memory import Memory, PolicyRecord, Reservoir
 from evarl.evaluators.networks import make_network
 from evarl.keys import unrolled
 from evarl.worlds.spaces import Box
@@ -48,6 +49,13 @@ class RunningScale(struct.PyTreeNode):
     def varies(self) -> Bool[Array, "*shape"]:
         """Whether the values seen differ by more than rounding."""
         return self.square - self.mean**2 > FLOOR * (1.0 + self.mean**2)
+
+
+class Offered(NamedTuple):
+    """Numbers of records that the reservoirs of a diverse memory were offered."""
+
+    earlier: Int[Array, ""]
+    perturbed: Int[Array, ""]
 
 
 class LowerQuantile(struct.PyTreeNode):
@@ -91,6 +99,8 @@ class LearntEvaluator(struct.PyTreeNode):
     highest: Behaviour
     batch_mean: Float[Array, ""]
     """Mean return-to-go of the last batch."""
+    knowledge: Knowledge | None = None
+    """What intervals and warnings follow from; None unless the memory was diverse, with perturbed policies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +145,28 @@ class Evaluator:
         behaviour = _with_scales(lambda scale, x: scale.update(x, rate), state.behaviour, record.behaviour)
         return state.replace(target=state.target.update(record.target, rate), behaviour=behaviour)
 
+    def rescale_to(self, state: EvaluatorState, memory: Memory, policies: Offered) -> EvaluatorState:
+        """Scales of all policies in the reservoirs that the evaluator may be fitted to, in place of running ones.
+
+        The running scales follow the newest policies. When these hardly differ any more, an odd behaviour would be many
+        thousand deviations away from them.
+        """
+        filled = [(one, one.filled(count) & ~one.held_out()) for one, count in _reservoirs(memory, policies)]
+
+        def scale(tables: list[Array], shape: tuple[int, ...]) -> RunningScale:
+            """The mean over reservoirs of their means and mean squares."""
+            rows = [x.astype(jnp.float32).reshape(len(x), -1, *shape) for x in tables]
+            both = list(zip(rows, (used for _, used in filled), strict=True))
+            moments = [[_mean_of(x**power, used) for x, used in both] for power in (1, 2)]
+            return RunningScale(*(jnp.mean(jnp.stack(moment), axis=0) for moment in moments))
+
+        slots = [one.slots for one, _ in filled]
+        if self.observation_space.dtype != "bool":
+            state = state.replace(observation=scale([x.observation for x in slots], state.observation.mean.shape))
+        shown = lambda old, *leaves: scale(list(leaves), old.mean.shape)  # noqa: E731
+        behaviour = _with_scales(shown, state.behaviour, *(x.behaviour for x in slots))
+        return state.replace(target=scale([x.target for x in slots], ()), behaviour=behaviour)
+
     def fit(
         self,
         state: EvaluatorState,
@@ -143,23 +175,26 @@ class Evaluator:
         steps: Int[Array, ""],
         key: Key,
         decay: bool | Bool[Array, ""] = False,
+        offered: Offered | None = None,
     ) -> tuple[EvaluatorState, Float[Array, ""]]:
         """The state after some gradient steps on the memory, and the mean loss in squared reward.
 
         `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out. With
-        `decay` the step size falls to 0.
+        `decay` the step size falls to 0. With `offered`, the numbers of records that reservoirs were offered, the memory is
+        diverse and the loss a weighted mean over its parts.
         """
         filled = jnp.minimum(stored, memory.policies)
 
         def one_step(index: Array, carry: tuple[EvaluatorState, Array]) -> tuple[EvaluatorState, Array]:
             state, total = carry
-            batch = memory.sample(jax.random.fold_in(unrolled(key), index), filled, self.config.batch_size)
+            own = jax.random.fold_in(unrolled(key), index)
+            batches = self._batches(memory, filled, own, offered)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
-            loss, gradient = jax.value_and_grad(self._loss)(state.parameters, state, batch)
+            loss, gradient = jax.value_and_grad(self._weighted_loss)(state.parameters, state, batches)
             lower = state.lower
             if lower is not None:
-                slope = jax.grad(self._pinball_loss)(lower.parameters, state, batch)
+                slope = jax.grad(self._pinball_loss)(lower.parameters, state, batches[0])
                 lower = LowerQuantile(*self._descend(slope, lower.optimizer, lower.parameters, share))
             parameters, optimizer = self._descend(gradient, state.optimizer, state.parameters, share)
             return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss
@@ -167,6 +202,28 @@ class Evaluator:
         state, total = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(())))
         mean = total / jnp.maximum(steps, 1).astype(jnp.float32)
         return state, mean * state.target.deviation() ** 2
+
+    def _batches(
+        self, memory: Memory, filled: Int[Array, ""], key: Key, offered: Offered | None
+    ) -> tuple[PolicyRecord, ...]:
+        """Rows of the most recent policies and, from a diverse memory, of each reservoir."""
+        size, reservoirs = self.config.batch_size, _reservoirs(memory, offered)
+        if not reservoirs:
+            return (memory.sample(key, filled, size),)
+        recent, *others = jax.random.split(key, 1 + len(reservoirs))
+        each = max(1, size // len(reservoirs))
+        rest = [one.sample(own, count, each) for own, (one, count) in zip(others, reservoirs, strict=True)]
+        return memory.sample(recent, filled, size), *rest
+
+    def _weighted_loss(
+        self, parameters: Any, state: EvaluatorState, batches: tuple[PolicyRecord, ...]
+    ) -> Float[Array, ""]:
+        """The loss on the most recent policies; with reservoirs, its weight is `recent_share` and they share the rest."""
+        recent, *rest = (self._loss(parameters, state, batch) for batch in batches)
+        if not rest:
+            return recent
+        share = self.config.recent_share
+        return share * recent + (1.0 - share) * jnp.stack(rest).mean()
 
     def _descend(
         self, gradient: Any, optimizer: optax.OptState, parameters: Any, share: Float[Array, ""]
@@ -198,13 +255,7 @@ class Evaluator:
         return standardised * state.target.deviation() + state.target.mean
 
     def _standardised(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
-        def standardise(scale: RunningScale, x: Array) -> Array:
-            # what never varied has taught nothing; divided by the floor, it would be given enormous slopes
-            numbers = scale.mean, scale.deviation(), scale.varies()
-            mean, deviation, varies = (y if y.ndim == 0 else y[None] for y in numbers)
-            return jnp.where(varies, (x - mean) / deviation, 0.0)
-
-        shown = features(_with_scales(standardise, state.behaviour, behaviour))
+        shown = standardised_features(state, behaviour)
         scenarios, asked = self._features(state, self.scenarios), self._features(state, queries)
         return cast(Array, self.network.apply(parameters, scenarios, shown, asked))
 
@@ -235,6 +286,32 @@ def features(behaviour: Behaviour) -> Float[Array, "k B"]:
     return rows[0] if len(rows) == 1 else jnp.concatenate(rows, axis=1)
 
 
-def _with_scales(function: Any, scales: Any, behaviour: Any) -> Any:
-    """`function(scale, leaf)` for every leaf of a behaviour."""
-    return jax.tree.map(function, scales, behaviour, is_leaf=lambda node: isinstance(node, RunningScale))
+def standardised_features(state: EvaluatorState, behaviour: Behaviour) -> Float[Array, "k B"]:
+    """The numbers of a behaviour in deviations from their mean; 0 where they have never varied."""
+
+    def standardise(scale: RunningScale, x: Array) -> Array:
+        # what never varied has taught nothing; divided by the floor, it would be given enormous slopes
+        numbers = scale.mean, scale.deviation(), scale.varies()
+        mean, deviation, varies = (y if y.ndim == 0 else y[None] for y in numbers)
+        return jnp.where(varies, (x - mean) / deviation, 0.0)
+
+    return features(_with_scales(standardise, state.behaviour, behaviour))
+
+
+def _with_scales(function: Any, scales: Any, *behaviours: Any) -> Any:
+    """`function(scale, *leaves)` for every leaf of behaviours."""
+    return jax.tree.map(function, scales, *behaviours, is_leaf=lambda node: isinstance(node, RunningScale))
+
+
+def _reservoirs(memory: Memory, offered: Offered | None) -> list[tuple[Reservoir, Int[Array, ""]]]:
+    """The reservoirs of a diverse memory, each with the number of records that it was offered."""
+    if offered is None:
+        return []
+    pairs = (memory.earlier, offered.earlier), (memory.perturbed, offered.perturbed)
+    return [(one, count) for one, count in pairs if one is not None]
+
+
+def _mean_of(x: Float[Array, "n rows *shape"], used: Bool[Array, " n"]) -> Float[Array, "*shape"]:
+    """The mean over rows of the used slots."""
+    weight = used.astype(jnp.float32)
+    return jnp.tensordot(weight, x.mean(axis=1), 1) / jnp.maximum(weight.sum(), 1.0)
