@@ -17,8 +17,8 @@ POLICY = AGENT.init(jax.random.PRNGKey(0), 1).policy
 SEEN = jnp.asarray(np.random.default_rng(0).random((4000, 2)), jnp.float32)
 
 
-def how(noise=0.0, random=0.0, sticky=0.0):
-    return Perturbation(*(jnp.float32(x) for x in (noise, random, sticky)))
+def how(noise=0.0, random=0.0, favoured=0.0, sticky=0.0, favourite=(0.6,)):
+    return Perturbation(*(jnp.float32(x) for x in (noise, random, favoured, sticky)), jnp.asarray(favourite))
 
 
 def acted(perturbation, policy=POLICY, last=None, first=None, key=5):
@@ -30,7 +30,7 @@ def test_no_noise_leaves_every_bit_and_noise_has_its_size():
     for one, other in zip(jax.tree.leaves(same), jax.tree.leaves(POLICY), strict=True):
         np.testing.assert_array_equal(one, other)
     other = with_noise(POLICY, jnp.float32(0.5), jax.random.PRNGKey(1))
-    np.testing.assert_array_equal(*map(lambda p: jax.tree.leaves(p.critic)[-1], (other, POLICY)))
+    np.testing.assert_array_equal(*(jax.tree.leaves(p.critic)[-1] for p in (other, POLICY)))
     moved = [np.asarray(b - a) for a, b in zip(*map(jax.tree.leaves, (POLICY.actor, other.actor)), strict=True)]
     sizes = [np.sqrt(np.mean(np.asarray(x) ** 2)) for x in jax.tree.leaves(POLICY.actor)]
     relative = np.concatenate([(x / size).ravel() for x, size in zip(moved, sizes, strict=True) if size])
@@ -66,19 +66,31 @@ def test_sticky_actions_are_repeated_except_at_the_first_step():
     np.testing.assert_allclose(half, 0.5 + 0.5 * before, atol=0.03)
 
 
+def test_a_favoured_action_is_always_the_same():
+    np.testing.assert_array_equal(acted(how(favoured=1.0)), np.full(len(SEEN), 2))  # 0.6 of four actions
+    before = np.asarray(acted(how()) == 2).mean()
+    half = np.asarray(acted(how(favoured=0.5)) == 2).mean()
+    np.testing.assert_allclose(half, 0.5 + 0.5 * before, atol=0.03)
+    space = Box((2,), -5.0, 5.0)
+    gaussian = make_agent(AgentConfig(hidden_sizes=(8,)), SPACE, space, 0.99, 10)
+    policy, stuck = gaussian.init(jax.random.PRNGKey(0), 1).policy, how(favoured=1.0, favourite=(0.25, 1.0))
+    found = perturbed_action(gaussian, policy, stuck, jax.random.PRNGKey(1), SEEN[:3], None, None)
+    np.testing.assert_allclose(found, [[-0.5, 1.0]] * 3)
+
+
 def test_continuous_random_actions_fill_the_units_of_the_policy():
     drawn = np.asarray(random_actions(Box((3,), -5.0, 5.0), jax.random.PRNGKey(0), jnp.zeros((4000, 3))))
     assert (drawn.min(), drawn.max()) == pytest.approx((-1.0, 1.0), abs=0.01)
     np.testing.assert_allclose(drawn.mean(axis=0), 0.0, atol=0.05)
 
 
-def test_one_policy_in_eight_is_left_as_it_is():
-    found = draw_perturbations(jax.random.PRNGKey(0), 8000)
-    table = np.stack(jax.tree.leaves(found))
-    np.testing.assert_allclose((table == 0).all(axis=0).mean(), 1 / 8, atol=0.015)
-    np.testing.assert_allclose((table == 0).mean(axis=1), 1 / 2, atol=0.02)
+def test_one_policy_in_five_is_left_as_it_is():
+    found = draw_perturbations(Discrete(4), jax.random.PRNGKey(0), 8000)
+    table = np.stack([found.noise, found.random, found.favoured, found.sticky])
+    np.testing.assert_allclose((table == 0).all(axis=0).mean(), (2 / 3) ** 4, atol=0.02)
+    np.testing.assert_allclose((table == 0).mean(axis=1), 2 / 3, atol=0.02)
     assert (table[1:] <= 1).all()
-    assert np.asarray(found.random == 1).mean() == pytest.approx(0.1, abs=0.02)
+    np.testing.assert_allclose((table[1:] == 1).mean(axis=1), 0.2 / 3, atol=0.01)
 
 
 def test_a_sticky_policy_goes_on_in_one_direction_in_every_episode():

@@ -53,7 +53,7 @@ def test_all_draws_together_make_every_record_equally_likely(monkeypatch):
 
 
 def test_a_long_run_is_sampled_uniformly():
-    """Chi-square over tenths of 400 records in 16 slots, 300 runs side by side; 9 degrees of freedom, 27.9 is exceeded in 0.1 %."""
+    """Chi-square over tenths of 400 records in 16 slots, 300 runs; with 9 degrees of freedom 27.9 is exceeded in 0.1 %."""
 
     def run(key):
         def offer(index, reservoir):
@@ -116,5 +116,9 @@ def test_the_share_of_recent_policies_is_their_weight_in_the_loss():
     state = evaluator.init(jax.random.PRNGKey(0))
     zeros = jax.tree.map(jnp.zeros_like, state.parameters)  # predicts 0, the mean of the scales before the first policy
     batches = records(2.0), records(4.0), records(6.0)
-    loss = evaluator._weighted_loss(zeros, state, batches)
-    np.testing.assert_allclose(loss, 0.75 * 4 + 0.25 * (16 + 36) / 2, rtol=1e-5)
+    varied = batches[0].replace(target=jnp.asarray([[1.0, 2.0, 1.0, 2.0]]))  # mean square 2.5, variance 0.25
+    loss, recent = evaluator._weighted_loss(zeros, state, (varied, *batches[1:]))
+    np.testing.assert_allclose(recent, 2.5, rtol=1e-5)
+    np.testing.assert_allclose(loss, 0.75 * 2.5 / 0.25 + 0.25 * (16 + 36) / 2, rtol=1e-5)
+    alone = evaluator._weighted_loss(zeros, state, (varied,))
+    np.testing.assert_allclose(alone, 2.5, rtol=1e-5)

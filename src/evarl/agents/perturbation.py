@@ -1,7 +1,8 @@
 """Perturbed policies: odd relatives of a policy, from which an evaluator learns what values other behaviour has.
 
-A perturbed policy has noise in its parameters, and acts in three steps: the noisy policy draws an action, with some probability
-a uniformly random action takes its place, and with some probability the last action is repeated instead of either.
+A perturbed policy has noise in its parameters, and acts in four steps: the noisy policy draws an action; with some probability a
+uniformly random action takes its place; with some probability its favourite action does; and with some probability the last
+action is repeated instead.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from evarl.agents.agent import Agent
 from evarl.keys import split, unrolled
-from evarl.worlds.spaces import Discrete, Space
+from evarl.worlds.spaces import Box, Discrete, Space
 from evarl.worlds.world import Key
 
 LEAST_NOISE, MOST_NOISE = 0.03, 3.0
@@ -29,19 +30,24 @@ class Perturbation(struct.PyTreeNode):
     """Size of the noise in the parameters, relative to theirs."""
     random: Float[Array, "*count"]
     """Probability of a uniformly random action in place of the policy's."""
+    favoured: Float[Array, "*count"]
+    """Probability of one action that is always the same, as if an actuator were stuck."""
     sticky: Float[Array, "*count"]
     """Probability that the last action is repeated."""
+    favourite: Float[Array, "*count d"]
+    """That action as numbers from 0 to 1: one for discrete actions, one for each coordinate of continuous ones."""
 
 
-def draw_perturbations(key: Key, count: int) -> Perturbation:
-    """Perturbations [count]. Each of the three parts is 0 with probability ½, so that one policy in eight is left as it is."""
-    on_key, noise_key, share_key, whole_key = split(key, 4)
-    on = jax.random.bernoulli(on_key, 0.5, (3, count))
+def draw_perturbations(space: Space, key: Key, count: int) -> Perturbation:
+    """Perturbations [count]. Each of the four parts is 0 with probability ⅔, so that one policy in five is left as it is."""
+    on_key, noise_key, share_key, whole_key, favourite_key = split(key, 5)
+    on = jax.random.bernoulli(on_key, 1 / 3, (4, count))
     exponent = jax.random.uniform(noise_key, (count,))
     noise = LEAST_NOISE * (MOST_NOISE / LEAST_NOISE) ** exponent
-    shares = jax.random.uniform(share_key, (2, count))
-    shares = jnp.where(jax.random.bernoulli(whole_key, WHOLE, (2, count)), 1.0, shares)
-    return Perturbation(*(jnp.where(on[i], size, 0.0) for i, size in enumerate((noise, *shares))))
+    shares = jax.random.uniform(share_key, (3, count))
+    shares = jnp.where(jax.random.bernoulli(whole_key, WHOLE, (3, count)), 1.0, shares)
+    favourite = jax.random.uniform(favourite_key, (count, space.size if isinstance(space, Box) else 1))
+    return Perturbation(*(jnp.where(on[i], size, 0.0) for i, size in enumerate((noise, *shares))), favourite)
 
 
 def with_noise(policy: Any, size: Float[Array, ""], key: Key) -> Any:
@@ -68,13 +74,12 @@ def perturbed_action(
     own_key, random_key, chance_key = split(key, 3)
     action, _ = agent.act(policy, own_key, observation)
     count, rest = action.shape[0], (1,) * (action.ndim - 1)
-    chance = jax.random.uniform(unrolled(chance_key), (2, count))
-    random = random_actions(agent.action_space, random_key, action)
-    action = jnp.where((chance[0] < how.random).reshape(count, *rest), random, action)
+    chance = jax.random.uniform(unrolled(chance_key), (3, count, *rest))
+    action = jnp.where(chance[0] < how.random, random_actions(agent.action_space, random_key, action), action)
+    action = jnp.where(chance[1] < how.favoured, _favourite(agent.action_space, how.favourite, action), action)
     if last is None or first is None:
         return action
-    repeated = (chance[1] < how.sticky) & ~first
-    return jnp.where(repeated.reshape(count, *rest), last, action)
+    return jnp.where((chance[2] < how.sticky) & ~first, last, action)
 
 
 def random_actions(space: Space, key: Key, like: Array) -> Array:
@@ -82,3 +87,10 @@ def random_actions(space: Space, key: Key, like: Array) -> Array:
     if isinstance(space, Discrete):
         return jax.random.randint(unrolled(key), like.shape, 0, space.n, like.dtype)
     return jax.random.uniform(unrolled(key), like.shape, like.dtype, -1.0, 1.0)
+
+
+def _favourite(space: Space, numbers: Float[Array, " d"], like: Array) -> Array:
+    """The action that numbers from 0 to 1 stand for, as often as in `like`."""
+    if isinstance(space, Discrete):
+        return jnp.broadcast_to(jnp.floor(numbers[0] * space.n).astype(like.dtype), like.shape)
+    return jnp.broadcast_to(2.0 * numbers[None] - 1.0, like.shape)

@@ -68,12 +68,12 @@ class EvaluatorConfig:
     perturbed ones, so that predictions about odd policies have a basis, an interval and a warning."""
     policies: int = 10
     """Most recent policies that the memory keeps."""
-    reservoir: int = 160
+    reservoir: int = 400
     """Slots of a diverse memory for earlier policies, and again as many for perturbed ones; both are uniform samples of the whole
     run. Every fifth perturbed policy is never fitted to: it calibrates intervals."""
     perturbed: int = 4
-    """Perturbed versions of the policy that a diverse memory is offered in each update: noise in the parameters, random actions,
-    repeated actions. They cost environment steps of their own and never enter the policy gradient."""
+    """Perturbed versions of the policy that a diverse memory is offered in each update: noise in the parameters, random
+    actions, one action that is favoured, repeated actions. They cost environment steps and never enter the policy gradient."""
     perturbed_environments: int = 4
     """Environments in which each perturbed policy plays one whole episode."""
     recent_share: float = 0.8

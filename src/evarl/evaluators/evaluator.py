@@ -25,6 +25,10 @@ FLOOR = 1e-6
 """Least variance. What varies less, relative to its size, is a constant up to the rounding of float32."""
 
 
+LEAST_VARIANCE = 1e-3
+"""Least variance of the returns of recent policies, relative to that of all, by which their loss is divided."""
+
+
 class RunningScale(struct.PyTreeNode):
     """A running mean and mean square with exponential forgetting: policies change, and so does the size of their returns."""
 
@@ -177,7 +181,7 @@ class Evaluator:
         decay: bool | Bool[Array, ""] = False,
         offered: Offered | None = None,
     ) -> tuple[EvaluatorState, Float[Array, ""]]:
-        """The state after some gradient steps on the memory, and the mean loss in squared reward.
+        """The state after some gradient steps on the memory, and the mean loss on recent policies in squared reward.
 
         `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out. With
         `decay` the step size falls to 0. With `offered`, the numbers of records that reservoirs were offered, the memory is
@@ -191,7 +195,8 @@ class Evaluator:
             batches = self._batches(memory, filled, own, offered)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
-            loss, gradient = jax.value_and_grad(self._weighted_loss)(state.parameters, state, batches)
+            slopes = jax.value_and_grad(self._weighted_loss, has_aux=True)
+            (_, loss), gradient = slopes(state.parameters, state, batches)
             lower = state.lower
             if lower is not None:
                 slope = jax.grad(self._pinball_loss)(lower.parameters, state, batches[0])
@@ -217,13 +222,19 @@ class Evaluator:
 
     def _weighted_loss(
         self, parameters: Any, state: EvaluatorState, batches: tuple[PolicyRecord, ...]
-    ) -> Float[Array, ""]:
-        """The loss on the most recent policies; with reservoirs, its weight is `recent_share` and they share the rest."""
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The loss that is minimised, and the one on the most recent policies, which is the same without reservoirs.
+
+        With them the weight of the recent policies is `recent_share`, and the reservoirs share the rest. The returns of recent
+        policies vary less than those of all; their loss is divided by its own variance, so that it is as exact as without.
+        """
         recent, *rest = (self._loss(parameters, state, batch) for batch in batches)
         if not rest:
-            return recent
+            return recent, recent
         share = self.config.recent_share
-        return share * recent + (1.0 - share) * jnp.stack(rest).mean()
+        relative = jnp.var(batches[0].target) / state.target.deviation() ** 2
+        own = recent / jnp.clip(relative, LEAST_VARIANCE, 1.0)
+        return share * own + (1.0 - share) * jnp.stack(rest).mean(), recent
 
     def _descend(
         self, gradient: Any, optimizer: optax.OptState, parameters: Any, share: Float[Array, ""]

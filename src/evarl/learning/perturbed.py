@@ -57,7 +57,7 @@ def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, polic
     count = settings.perturbed
     contexts = draw_contexts(world.contexts, context_key, count) if world.contexts else None
     each = jax.vmap(one, in_axes=(0, None if contexts is None else 0, 0))
-    tried = each(draw_perturbations(how_key, count), contexts, split(own_key, count))
+    tried = each(draw_perturbations(agent.action_space, how_key, count), contexts, split(own_key, count))
     return tried._replace(steps=tried.steps.sum(dtype=jnp.int32))
 
 
