@@ -65,7 +65,8 @@ class Row:
 
 def train(out: Path, memory: str, updates: int, seed: int = 0) -> evarl.Run:
     """The navigation preset with a passive evaluator."""
-    fitted = {"evaluator.memory": memory, "evaluator.final_steps": 3000, "assessment.replicates": 8}
+    fitted = {"evaluator.memory": memory, "evaluator.policies": 50, "evaluator.final_steps": 3000}
+    fitted |= {"assessment.replicates": 16}
     settings = {"evaluator_mode": "colearned", "updates": updates, "seed": seed} | fitted
     return evarl.train(evarl.with_settings(evarl.preset("navigation"), settings), out=out, quiet=True)
 

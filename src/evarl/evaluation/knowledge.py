@@ -35,6 +35,7 @@ FLOOR = 0.1
 """Least difficulty, relative to the mean error on all fitted policies."""
 
 Points = Float[np.ndarray, "n d"]
+Asked = Float[np.ndarray, "m d"]
 
 
 class PredictionInterval(NamedTuple):
@@ -119,19 +120,19 @@ def errors(known: Known) -> Float[np.ndarray, " n"]:
     return np.abs(np.asarray(known.returned, np.float64) - np.asarray(known.predicted, np.float64))
 
 
-def difficulty(points: Points, fitted: Points, known: Known) -> Float[np.ndarray, " m"]:
+def difficulty(points: Asked, fitted: Points, known: Known) -> Float[np.ndarray, " m"]:
     """The mean error on the NEIGHBOURS fitted policies nearest to each of m points, and a little of the mean over all of them."""
     wrong = errors(known)
     nearest = np.argsort(distances(points, fitted), axis=1, kind="stable")[:, :NEIGHBOURS]
     return wrong[nearest].mean(axis=1) + FLOOR * wrong.mean() + np.finfo(np.float32).tiny
 
 
-def distances(points: Points, others: Points) -> Float[np.ndarray, "m n"]:
+def distances(points: Asked, others: Points) -> Float[np.ndarray, "m n"]:
     """Root mean square differences between m and n points."""
     return np.sqrt(np.mean((points[:, None] - others[None]) ** 2, axis=2))
 
 
-def _outside(remembered: Points, own: Points) -> tuple[Outside | None, float]:
+def _outside(remembered: Points, own: Asked) -> tuple[Outside | None, float]:
     between = distances(remembered, remembered)
     np.fill_diagonal(between, np.inf)
     usual, distance = between.min(axis=1), float(distances(own, remembered).min())
