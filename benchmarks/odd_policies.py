@@ -22,8 +22,10 @@ import evarl
 from evarl.agents.perturbation import with_noise
 from evarl.evaluation.assess import assess_policy
 from evarl.evaluation.inputs import AssessedPolicy
+from evarl.evaluation.knowledge import judge
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import make_learner
+from evarl.learning.perturbed import try_perturbed
 from evarl.simulation.simulator import simulator_for
 
 NAMES = ("right", "up", "left", "down")
@@ -141,6 +143,27 @@ def ask(run: evarl.Run, policies: dict[str, AssessedPolicy], rollouts: int = 512
     return rows
 
 
+def fresh_coverage(run: evarl.Run, policies: list[Any], count: int = 40) -> tuple[int, int]:
+    """How many intervals hold the value, of `count` new perturbed versions of each of some policies; and of how many."""
+    fixed, learnt = run.learner.evaluability, run.evaluator_state()
+    assert fixed is not None
+    many = evarl.with_settings(run.config, {"evaluator.perturbed": count, "evaluator.perturbed_environments": 48})
+    more = dataclasses.replace(fixed, config=many)
+    draw = jax.jit(
+        lambda policy, key: try_perturbed(more, run.learner.simulator, run.learner.agent, policy, key).records
+    )
+    predict, held = jax.jit(jax.vmap(fixed.evaluator.predict, (None, 0, 0))), 0
+    for index, policy in enumerate(policies):
+        records = jax.device_get(draw(policy, jax.random.PRNGKey(100 + index)))
+        predicted = np.asarray(predict(learnt.state, records.behaviour, records.observation[:, :1]))[:, 0]
+        for i in range(count):
+            own = jax.tree.map(lambda leaf, at=i: leaf[at], records.behaviour)
+            interval = judge(learnt, run.config, own, float(predicted[i]), run.world.return_range()).interval
+            assert interval is not None
+            held += interval.low <= records.target[i, :48].mean() <= interval.high
+    return held, count * len(policies)
+
+
 def table(rows: list[Row]) -> str:
     """A Markdown table."""
     lines = ["| policy | predicted | 90 % interval | flagged (p) | truth |", "| --- | ---: | :---: | :---: | ---: |"]
@@ -163,7 +186,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = evarl.Run.load(given.run) if given.run else train(Path(folder) / "run", given.memory, given.updates)
         (other,) = snapshots(run, run.seeds[-1] + 1, (run.config.updates,))
-        rows = ask(run, odd_policies(run, other, snapshots(run, run.seeds[0], SNAPSHOTS)))
+        early = snapshots(run, run.seeds[0], SNAPSHOTS)
+        rows = ask(run, odd_policies(run, other, early))
+        fresh = None if run.evaluator_state().knowledge is None else fresh_coverage(run, [*early, run.policy_state()])
         own = ask(run, {"its own policy": AssessedPolicy(Partial(run.learner.agent.act, run.policy_state()))})
     low, high = run.world.return_range() or (0.0, 0.0)
     reach = WITHIN * (high - low)
@@ -176,6 +201,8 @@ def main() -> None:
     unflagged = [row for row in known if not row.flagged]
     print(f"intervals that hold the truth: {sum(bool(row.covered) for row in known)} of {len(known)}, ", end="")
     print(f"of those not flagged {sum(bool(row.covered) for row in unflagged)} of {len(unflagged)}")
+    if fresh is not None:
+        print(f"of {fresh[1]} new perturbed policies: {fresh[0]} ({fresh[0] / fresh[1]:.0%}), values by 48 episodes")
     print(f"its own policy: |predicted − truth| = {abs(own[0].predicted - own[0].truth):.3f}")
 
 

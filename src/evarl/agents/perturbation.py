@@ -47,7 +47,8 @@ def draw_perturbations(space: Space, key: Key, count: int) -> Perturbation:
     shares = jax.random.uniform(share_key, (3, count))
     shares = jnp.where(jax.random.bernoulli(whole_key, WHOLE, (3, count)), 1.0, shares)
     favourite = jax.random.uniform(favourite_key, (count, space.size if isinstance(space, Box) else 1))
-    return Perturbation(*(jnp.where(on[i], size, 0.0) for i, size in enumerate((noise, *shares))), favourite)
+    noise, random, favoured, sticky = (jnp.where(on[i], size, 0.0) for i, size in enumerate((noise, *shares)))
+    return Perturbation(noise, random, favoured, sticky, favourite)
 
 
 def with_noise(policy: Any, size: Float[Array, ""], key: Key) -> Any:
