@@ -26,6 +26,7 @@ def main(
     parts: tuple[Kind, ...] = ("factored",),
     cold: bool = True,
     tiny: bool = False,
+    only: tuple[str, ...] = (),
     out: Path = Path("runs/bench"),
 ) -> None:
     """Measure, print, and keep bench.json, bench.md and the programs' messages (logs/) in a directory.
@@ -37,6 +38,7 @@ def main(
         evaluators: kinds of evaluators; by default all in navigation and Asterix, fewer elsewhere.
         parts: evaluators with which updates are also timed part by part (and plain A2C with them).
         cold: start each program twice, to know how long it compiles with and without a cache.
+        only: programs, by the names that the tables give them; all when not given.
         tiny: a few environments and one update, to see that everything runs; the figures mean nothing.
         out: directory for the results.
     """
@@ -52,6 +54,10 @@ def main(
     made: list[Sheet] = []
     for world in worlds:
         programs = tasks(world, evaluators, parts, peers, tiny)
+        for name in only:
+            if name not in programs:
+                raise SystemExit(str(unknown_name("program", name, programs)))
+        programs = {name: task for name, task in programs.items() if not only or name in only}
         results["settings"][world] = {name: settings(task) or _flags(task.command) for name, task in programs.items()}
         results["worlds"][world] = race(world, programs, repeats, out / "logs", cold)
         results["about"]["load_at_end"] = os.getloadavg()

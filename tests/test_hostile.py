@@ -191,7 +191,10 @@ def _read_everything(path: Path) -> None:
             part()
 
 
-@pytest.mark.parametrize("name", ["config.json", "summary.json", "*.safetensors", "*/seed-0.safetensors", "*/*/upd*"])
+SELDOM = [pytest.param(name, marks=pytest.mark.slow) for name in ("*/seed-0.safetensors", "*/*/upd*")]
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "*.safetensors", *SELDOM])
 def test_no_text_in_any_file_of_a_run_is_imported(folder, imported, tmp_path, name):
     path = Path(shutil.copytree(folder / "plain", tmp_path / "run"))
     files, tried = list(path.glob(name)), 0

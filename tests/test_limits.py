@@ -72,11 +72,12 @@ def four_gib(monkeypatch):
 
 
 AWARE = {"beta": 0.05, "evaluator.network.kind": "listing", "evaluator_mode": "colearned", "agent.algorithm": "ppo"}
+AWARE |= {"assessment.select": "greedy"}
 HARMLESS = {
     "discount", "seed", "rollouts_per_start", "ramp", "max_shift", "beta", "beta_variance", "evaluator.warmup",
     "evaluator.transitions", "evaluator.every", "assessment.discount", "agent.gae_lambda", "agent.ppo.clip_range",
     "agent.actor_learning_rate", "agent.critic_learning_rate", "agent.entropy_coefficient", "agent.max_gradient_norm",
-    "evaluator.learning_rate", "assessment.entropy_coefficient",
+    "evaluator.learning_rate", "assessment.entropy_coefficient", "target_error", "target_rate", "evaluator.warmup_window",
 }  # fmt: skip
 """Fields whose size asks for nothing: 10⁹ is odd, and works."""
 

@@ -118,3 +118,38 @@ def test_scaled_rewards_leave_values_in_units_of_reward(key):
     np.testing.assert_allclose(
         state.policy.observation_statistics.mean, trajectory.observation.mean(axis=(0, 1)), atol=1e-5
     )
+
+
+def test_further_steps_of_the_critic_are_those_of_as_many_updates(key):
+    """Three steps on one batch are three updates with an actor that does not move, and the actor moves by the first alone."""
+    once = dataclasses.replace(PLAIN, critic_learning_rate=1e-2)
+    still = dataclasses.replace(once, actor_learning_rate=1e-30)
+    thrice = dataclasses.replace(once, critic_steps=3)
+    (one, state, trajectory), (unmoved, _, _), (three, _, _) = (
+        setup(c, Discrete(3), key) for c in (once, still, thrice)
+    )
+    expected, improve = state, jax.jit(unmoved.improve)
+    for _ in range(3):
+        expected, _ = improve(expected, key, trajectory)
+    found, _ = three.improve(state, key, trajectory)
+    single, _ = one.improve(state, key, trajectory)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), found.policy.critic, expected.policy.critic)
+    jax.tree.map(np.testing.assert_array_equal, found.policy.actor, single.policy.actor)
+    moved = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max()), found.policy.critic, single.policy.critic)
+    assert max(jax.tree.leaves(moved)) > 1e-3
+
+
+def test_rates_of_a_critic_with_several_steps_fall_to_zero_with_the_run(key):
+    config = dataclasses.replace(PLAIN, critic_steps=3, anneal_learning_rates=True)
+    agent, state, trajectory = setup(config, Discrete(3), key)  # for 10 updates
+    improve = jax.jit(agent.improve)
+    for _ in range(9):
+        state, _ = improve(state, key, trajectory)
+    last, _ = improve(state, key, trajectory)
+    after, _ = improve(last, key, trajectory)
+    moved = [
+        max(float(jnp.abs(x - y).max()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+        for a, b in ((last.policy.critic, state.policy.critic), (after.policy.critic, last.policy.critic))
+    ]
+    assert moved[0] > 0.0
+    assert moved[1] == 0.0

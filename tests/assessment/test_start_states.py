@@ -234,7 +234,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("package", ["gymnax", "gymnasium"])
+@pytest.mark.parametrize("package", [pytest.param("gymnax", marks=pytest.mark.slow), "gymnasium"])
 def test_training_from_written_start_states(package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = f"{package}/CartPole-v1"
     config = evarl.with_settings(evarl.preset("crossing"), SMALL | {"world": world})

@@ -8,11 +8,10 @@ from benchmarks.coverage import CLAIMS, METHODS, PAGE, POPULATIONS, SIZES, Found
 from evarl.errors import InputError
 
 REPETITIONS = 500
+QUICK = {(20, "crashes"), (50, "skewed"), (200, "crashes")}
 CASES = [
-    # crashes are the hardest to cover; the others are tried with few rollouts, and with more in make test-slow
-    pytest.param(
-        n, one, id=f"{n}-{one.name}", marks=[] if n == 20 or (n, one.name) == (200, "crashes") else pytest.mark.slow
-    )
+    # crashes are the hardest to cover; make test-slow tries the others and more rollouts
+    pytest.param(n, one, id=f"{n}-{one.name}", marks=[] if (n, one.name) in QUICK else pytest.mark.slow)
     for n in SIZES
     for one in POPULATIONS
 ]
@@ -51,7 +50,7 @@ def test_the_t_bound_does_not_hold():
 
 
 @pytest.mark.parametrize("name", tightness.RETURNS)
-@pytest.mark.parametrize("alpha", [0.05, 0.01])
+@pytest.mark.parametrize("alpha", [0.05, pytest.param(0.01, marks=pytest.mark.slow)])
 def test_tighter_than_plain_bets_and_valid(name, alpha):
     mean, sample = tightness.RETURNS[name]
     for n in (20, 100):

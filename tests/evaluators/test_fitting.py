@@ -12,7 +12,7 @@ from evarl.assessment.behaviour import Behaviour
 from evarl.evaluators.configuration import NETWORKS, EvaluatorConfig, NetworkConfig
 from evarl.evaluators.evaluator import RunningScale, make_evaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
-from evarl.learning.evaluability import SLOWEST, running_rate
+from evarl.learning.control import SLOWEST, running_rate
 from evarl.worlds.spaces import Box
 
 SPACE = Box((2,), 0.0, 1.0)

@@ -15,10 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evarl.agents.distributions import Categorical
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import AssessmentRollout
-from evarl.assessment.behaviour import Returns, observe
+from evarl.assessment.behaviour import behaviour_kind, observe
+from evarl.evaluators.configuration import NetworkConfig
+from evarl.evaluators.evaluator import network_input
+from evarl.evaluators.networks import StepEncoder, WithSteps, make_network
 from evarl.learning.weigh import Evidence, Objective, weigh
+from evarl.worlds.spaces import Discrete
 from tests.known_answers.test_gradients import BETA, SCENARIOS, THETA, A, K, S, World, log_policy
 
 C = 2
@@ -38,31 +43,24 @@ def certain(seed, horizon):
     return World(np.eye(S)[rng.integers(0, S, (S, A))], rng.normal(size=(S, A)), horizon)
 
 
-class Rewards(Returns):
-    """Every reward of the assessment, [k, h]: the steps from t on contribute the rewards from t on."""
-
-    def rolled_out(self, rollout, rewards_to_go):
-        steps = rollout.reward.shape[0]
-        later = jnp.arange(steps)[:, None] <= jnp.arange(steps)[None]  # [t, step]
-        each = jnp.moveaxis(rollout.reward, 0, -1)[None]  # [1, k, R, step]
-        return jnp.where(later[:, None, None], each, 0.0)
-
-
-class ReturnsAndProbabilities(Returns):
-    """Also the probabilities of the actions at the start states, [k, A]: a function of the policy itself."""
-
-    def pathwise(self, rollout, policy):
-        return policy(rollout.observation[0, :, 0])
-
-
-def evaluator(rolled_out, probabilities=None):
+def bent(behaviour):
     """V̂(s | Ξ) of one context, [S]: bent in every number that it is given."""
     rng = np.random.default_rng(11)
-    numbers = rolled_out.reshape(-1)
-    if probabilities is not None:
-        numbers = jnp.concatenate([numbers, 2.0 * probabilities.reshape(-1)])
+    told, known = (jax.tree.leaves(part) for part in (behaviour.rolled_out, behaviour.pathwise))
+    numbers = jnp.concatenate([x.reshape(-1) for x in told] + [2.0 * x.reshape(-1) for x in known])
     a, b, c = rng.normal(size=S), rng.normal(size=(S, numbers.size)), rng.normal(size=(S, numbers.size))
     return a + b @ numbers + jnp.sin(c @ numbers) * numbers[0]
+
+
+def learnt(behaviour):
+    """V̂(s | Ξ) of one context, [S], by the library's networks with random parameters: steps are encoded, and attended to."""
+    config, rng = NetworkConfig(width=4), np.random.default_rng(3)
+    network = WithSteps(make_network(config, jnp.float64), StepEncoder(config, jnp.float64))
+    scenarios, queries = (jnp.asarray(states, float)[:, None] for states in (SCENARIOS, range(S)))
+    inputs = scenarios, network_input(behaviour), queries
+    shapes = jax.eval_shape(network.init, jax.random.PRNGKey(0), *inputs)
+    parameters = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape)), shapes)
+    return network.apply(parameters, *inputs)
 
 
 @dataclass(frozen=True)
@@ -98,13 +96,13 @@ class Family:
                 found.append((np.prod([r[2] for r in deployed + shown]), *rows, number))
         return [np.stack(column) for column in zip(*found, strict=True)]
 
-    def gradient(self, gradient, kind, shape="both", **settings):
+    def gradient(self, gradient, kind, shape="both", evaluator=bent, **settings):
         """The expected gradient: of deployment steps, of assessment steps, and through the pathwise part of Ξ."""
         theta, T = jnp.asarray(THETA), self.deployment[0].horizon
         chance, states, actions, shown_states, shown_actions, numbers = map(jnp.asarray, self.arrays)
         contexts = 1 if self.single else C
         objective = Objective(gradient=gradient, shape=shape, contexts=contexts, **(FIXED | settings))
-        policy = lambda states, theta=theta: jax.nn.softmax(theta)[states]  # noqa: E731
+        policy = lambda states: Categorical(theta[states])  # noqa: E731
         rewards = [jnp.stack([w.rewards for w in worlds]) for worlds in (self.deployment, self.assessment)]
         values = jnp.stack([w.values(theta) for w in self.deployment])
 
@@ -134,7 +132,7 @@ class Family:
 
             def predict(behaviour, thinning):
                 by_site = jax.tree.map(lambda x: x.reshape(contexts, -1, *x.shape[1:]), behaviour)
-                known = jax.vmap(lambda one: evaluator(*jax.tree.leaves(one)))(by_site)  # [C, S]
+                known = jax.vmap(evaluator)(by_site)  # [C, S]
                 own = jnp.repeat(jnp.arange(contexts), SHARED)[None]
                 return known[own, trajectory.observation]
 
@@ -142,7 +140,8 @@ class Family:
             evidence = Evidence(trajectory, returns, value, rollout, observed, before, jnp.asarray(0.37))
             weights, _ = weigh(objective, evidence, predict, jnp.asarray(BETA))
             weighted = weights.weight * (returns - value) + weights.bonus
-            slopes = jnp.zeros((contexts * K, A)) if weights.pathwise is None else weights.pathwise.cotangent
+            through = [] if weights.pathwise is None else jax.tree.leaves(weights.pathwise.cotangent)
+            slopes = through[0] if through else jnp.zeros((contexts * K, A))
             return weighted, weights.advantage.reshape(seen.shape[:2]), slopes, flat(states), flat(actions), seen, did
 
         found = jax.lax.map(multipliers, (states, actions, shown_states, shown_actions, numbers), batch_size=4096)
@@ -160,14 +159,14 @@ class Family:
             return jnp.sum(probability * (shown * log_policy(theta, seen, did)).sum((1, 2)))
 
         def through(theta):
-            at = policy(jnp.asarray(SCENARIOS * contexts), theta)
+            at = jax.nn.softmax(theta)[jnp.asarray(SCENARIOS * contexts)]
             return jnp.sum(jnp.einsum("c,cka->ka", probability, slopes) * at)
 
         return [T * np.asarray(jax.grad(part)(theta)) for part in (deployed, assessed, through)]
 
-    def objective(self, theta, kind, fixed_value=None):
+    def objective(self, theta, kind, fixed_value=None, evaluator=bent):
         """J − βL: contexts are equally likely, L = E_c E_Ξ|c[(V_c(s) − V̂(s | Ξ))²]. With `fixed_value` V_c is held there."""
-        policy = lambda states: jax.nn.softmax(theta)[states]  # noqa: E731
+        policy = lambda states: Categorical(theta[states])  # noqa: E731
         total = 0.0
         for deployment, assessment in zip(self.deployment, self.assessment, strict=True):
             value = deployment.values(theta)[0][self.start]
@@ -179,7 +178,7 @@ class Family:
             def predicted(seen, did, rewards=assessment.rewards):
                 gained = jnp.asarray(rewards)[seen, did]
                 rollout = AssessmentRollout(seen, did, jnp.zeros_like(gained), gained, jnp.ones_like(gained, bool))
-                return evaluator(*jax.tree.leaves(observe(kind, rollout, policy, 1.0).behaviour))[self.start]
+                return evaluator(observe(kind, rollout, policy, 1.0).behaviour)[self.start]
 
             probability = chance * jnp.exp(log_policy(theta, seen, did).sum((1, 2, 3)))
             loss = jnp.sum(probability * (held - jax.vmap(predicted)(jnp.asarray(seen), jnp.asarray(did))) ** 2)
@@ -205,7 +204,7 @@ def family(steps, shown_steps, random=False, single=False):
     return Family(*worlds, single=single)
 
 
-KINDS = {"returns": Returns(), "rewards": Rewards(), "probabilities": ReturnsAndProbabilities()}
+KINDS = ("returns", "rewards", "returns+fingerprint")
 CASES = {
     "assessment of three steps": (1, 3),
     "deployment of three steps": (3, 1),
@@ -214,22 +213,45 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", CASES)
+def kind_of(names):
+    return behaviour_kind(names, Discrete(A))
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        *itertools.product(CASES, KINDS),
+        ("assessment of three steps", "trajectory"),
+        ("one context at a time, three steps each", "trajectory"),
+        ("random transitions", "fingerprint"),
+    ],
+)
 def test_the_expectation_is_the_gradient_of_the_objective(case, kind):
     """For shape `both` to 1e-8 by automatic differentiation of the exact objective, which agrees with finite differences."""
-    world, shown = family(*CASES[case]), KINDS[kind]
+    world, shown = family(*CASES[case]), kind_of(kind)
     wanted = np.asarray(jax.grad(lambda theta: world.objective(theta, shown))(jnp.asarray(THETA)))
     np.testing.assert_allclose(wanted, differences(lambda theta: world.objective(theta, shown)), rtol=0, atol=1e-8)
     got = world.gradient("exact", shown)
-    assert np.abs(got[1]).max() > 1e-2, "the assessment is a good part of the gradient"
+    assert np.abs(got[2 if kind == "fingerprint" else 1]).max() > 1e-2, "the behaviour is a good part of the gradient"
+    assert np.any(got[1]) == (kind != "fingerprint"), "no step of the assessment matters to a fingerprint"
+    assert np.any(got[2]) == ("fingerprint" in kind)
+    np.testing.assert_allclose(sum(got), wanted, rtol=0, atol=1e-8)
+
+
+def test_the_expectation_is_the_gradient_with_a_network_of_the_library():
+    """All kinds at once, through the network that encodes steps and attends to start states."""
+    world, shown = family(*CASES["assessment of three steps"]), kind_of("returns+rewards+trajectory+fingerprint")
+    objective = lambda theta: world.objective(theta, shown, evaluator=learnt)  # noqa: E731
+    wanted = differences(objective)
+    got = world.gradient("exact", shown, evaluator=learnt)
+    assert min(np.abs(part).max() for part in got) > 1e-3, "all three parts count"
     np.testing.assert_allclose(sum(got), wanted, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_assessment_alone(kind):
     """Shape `assessment`: the same with V_c held fixed in L, so that deployment is improved for its return only."""
-    world, shown = family(*CASES["assessment of three steps"]), KINDS[kind]
+    world, shown = family(*CASES["assessment of three steps"]), kind_of(kind)
     fixed = lambda theta: world.objective(theta, shown, fixed_value=jnp.asarray(THETA))  # noqa: E731
     got = world.gradient("exact", shown, shape="assessment")
     np.testing.assert_allclose(sum(got), differences(fixed), rtol=0, atol=1e-8)
@@ -238,7 +260,7 @@ def test_the_assessment_alone(kind):
 @pytest.mark.parametrize(("kind", "off"), [("returns", 0.1), ("rewards", 0.1)])
 def test_the_form_through_the_slope_of_the_evaluator_is_another(kind, off):
     """The paper's form, ∂V̂/∂Ξ ∇E[Ξ], linearises V̂ in a random Ξ: for a bent V̂ it is off by a good part of the gradient."""
-    world, shown = family(*CASES["assessment of three steps"]), KINDS[kind]
+    world, shown = family(*CASES["assessment of three steps"]), kind_of(kind)
     wanted = np.asarray(jax.grad(lambda theta: world.objective(theta, shown))(jnp.asarray(THETA)))
     linearised = sum(world.gradient("paired", shown))
     assert np.abs(linearised - wanted).max() > off * np.abs(wanted).max()

@@ -554,6 +554,23 @@ def test_the_pathwise_part_completes_the_gradient(case):
     same(deployed + assessed + pathwise, jax.grad(target)(jnp.asarray(THETA)))
 
 
+def test_score_goes_through_the_pathwise_part():
+    """∇(J − β E_Ξ[(G − V̂(s | G_A, P))²]): not linearised in what was rolled out, and P is differentiated directly."""
+    world, evaluator = combinations(2, 1, 1), Informed()
+    policy = lambda states, theta=THETA: jax.nn.softmax(theta)[states]  # noqa: E731
+
+    def target(theta):
+        value, variance = world.deployment.values(theta)[0], world.deployment.variance(theta)
+        error = lambda shown: value - evaluator(shown, policy(jnp.asarray(SCENARIOS), theta))  # noqa: E731
+        loss = over_showings(world.assessment, theta, lambda shown: jnp.dot(MU, error(shown) ** 2))
+        return jnp.dot(MU, value) - BETA * (loss + jnp.dot(MU, variance))
+
+    deployed, assessed, slopes = world.expectation("score", evaluator, kind=ReturnsAndProbabilities(), policy=policy)
+    pathwise = jax.grad(lambda theta: jnp.sum(slopes * policy(jnp.asarray(SCENARIOS), theta)))(jnp.asarray(THETA))
+    assert np.abs(pathwise).max() > 1e-2, "it is a good part of the gradient"
+    same(deployed + assessed + pathwise, jax.grad(target)(jnp.asarray(THETA)))
+
+
 # --- (8) The pieces, by hand and against loops
 
 

@@ -84,6 +84,19 @@ def test_the_bound_on_weights_is_counted_in_updates():
     assert "exceeded their bound, --max-shift 1.5, in 2 of 4 updates" in found["bounded weights"]
 
 
+def test_a_warm_up_that_never_ended_is_told_of_at_the_end():
+    config = with_settings(
+        TrainConfig(evaluator_mode="colearned", beta=0.1, updates=4),
+        {"evaluator.warmup": 9, "evaluator.warmup_ends": "auto"},
+    )
+    calm = {"assessment_return": [1.0, 2.0, 1.0, 1.0]}
+    assert cautions(config) == {}, "it is fitted from the first update on"
+    assert cautions(config, table_of(assessment_return=[1.0, 2.0], warmup_ended=[0, 0])) == {}, "it may still end"
+    assert cautions(config, table_of(**calm, warmup_ended=[0, 0, 0, 1])) == {}
+    found = cautions(config, table_of(**calm, warmup_ended=[0, 0, 0, 0]))
+    assert found["warm-up"].startswith("the warm-up of seed 0 did not end within 4 updates, and β had no effect")
+
+
 def test_few_updates_do_not_show_that_an_assessment_never_varies():
     config = TrainConfig(evaluator_mode="colearned", updates=200)
     assert cautions(config, table_of(assessment_return=[3.0] * 19)) == {}

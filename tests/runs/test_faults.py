@@ -471,7 +471,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL])
 def test_a_reproduction_takes_its_workers_with_it(tmp_path, number):
     """Its workers are in sessions of their own; they end with it, whether it can tell them or not."""
     process = started("reproduce", "mismatch", "--scale", "laptop", "--workers", "1", "--out", str(tmp_path / "out"))

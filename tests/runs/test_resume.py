@@ -78,6 +78,16 @@ def test_a_diverse_memory_goes_on_from_a_checkpoint_as_if_nothing_had_been(small
     assert same_files(whole.path, tmp_path / "again", [*RESULTS, *names])
 
 
+@pytest.mark.slow
+def test_what_training_decides_by_itself_survives_kills(tmp_path):
+    """Start states that were chosen, a warm-up that ends by itself and a β that follows a target."""
+    more = ["--beta", "0.5", "--target-error", "0.3", "--ramp", "50", "--assessment.select", "greedy"]
+    more += ["--assessment.base-updates", "8", "--rollouts-per-start", "2", "--evaluator.warmup-ends", "auto"]
+    more += ["--evaluator.network.width", "8", "--evaluator.batch-size", "16", "--evaluator.initial-steps", "20"]
+    files = [*RESULTS, "evaluator/seed-0.safetensors", "evaluator/seed-1.safetensors", "assessment.safetensors"]
+    assert_kills_change_nothing(tmp_path, 4, *more, files=files)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_ctrl_c_saves_and_exits_cleanly(tmp_path, number):
     process = evarl_train(tmp_path / "run", "--updates", "1000000")  # it cannot end before the signal

@@ -187,6 +187,32 @@ def test_what_only_finished_jobs_needed_may_be_gone(tmp_path):
     assert [job.task for job in with_needs(jobs, store)] == ["assessment", *["train"] * len(jobs)]
 
 
+def test_each_choice_is_compared_with_what_it_replaces(tmp_path):
+    """Greedy states against random ones, the others against settings by hand; one thing differs, and the seeds are paired."""
+    chosen = study("choices")
+    mae = {"greedy": 0.1, "random": 0.3, "by-hand": 0.2, "automatic": 0.25, "target": 0.05}
+    value = {"target": -3.0, "automatic": -4.001}
+
+    def of(table, job, default):
+        return next((x for word, x in table.items() if word in job.label), default)
+
+    store = filled(
+        tmp_path, chosen, LAPTOP, lambda job: {"evaluator": of(mae, job, 1.0)}, lambda job: of(value, job, -4.0)
+    )
+    found = study_report(chosen, LAPTOP, store, {})
+    assert verdict_of(found, "navigation", "compared with random ones") == "holds"
+    assert verdict_of(found, "navigation", "compared with one of fixed length") == "does not hold"
+    assert verdict_of(found, "navigation", "loses at most 1 %") == "holds"
+    assert verdict_of(found, "navigation", "a target of 0.1") == "holds"
+    assert verdict_of(found, "navigation", "above that with a fixed β") == "holds"
+    assert verdict_of(found, "crossing", "compared with random ones") == "undecided", "no sites were measured"
+    jobs = chosen.jobs(LAPTOP)
+    assert {job.settings["changes"]["seeds"] for job in jobs} == {10}
+    selected = [job.needs["assessment"].settings["changes"].get("assessment.select") for job in jobs]
+    assert selected == [None, "random", "greedy", None, None] * 2
+    assert not any("assessment.select" in job.settings["changes"] for job in jobs), "the file has the states"
+
+
 def test_help_lists_every_study(capsys):
     with pytest.raises(SystemExit):
         call(["reproduce", "--help"])

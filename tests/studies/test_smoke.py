@@ -1,4 +1,4 @@
-"""As a user would: `evarl reproduce all --scale smoke`, stopped and gone on with, and a look at every page of it."""
+"""As a user would: `evarl reproduce NAME --scale smoke`, stopped and gone on with, and a look at every page of it."""
 
 import json
 import signal
@@ -11,15 +11,15 @@ import pytest
 from evarl.studies.catalogue import PAPER_STUDIES
 from tests.studies.browser import complaints, installed, requests, started
 
-COMMAND = [sys.executable, "-c", "from evarl.cli.main import main; main()", "reproduce", "all", "--scale", "smoke"]
+COMMAND = [sys.executable, "-c", "from evarl.cli.main import main; main()", "reproduce", "--scale", "smoke"]
 COMMAND += ["--workers", "1"]  # what a job has compiled, the next one reads
 
 
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory):
-    """Everything, stopped by Ctrl-C once a job is finished, and gone on with."""
+@pytest.fixture(scope="module", params=["mismatch", pytest.param("all", marks=pytest.mark.slow)])
+def smoke(request, tmp_path_factory):
+    """A study, or all of them, stopped by Ctrl-C once a job is finished, and gone on with."""
     folder = tmp_path_factory.mktemp("smoke")
-    command = [*COMMAND, "--out", str(folder), "--json"]
+    command = [*COMMAND, request.param, "--out", str(folder), "--json"]
     first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while not list(folder.glob("jobs/*.json")) and first.poll() is None:
         time.sleep(0.2)
@@ -33,15 +33,16 @@ def smoke(tmp_path_factory):
     assert ran.returncode == 0, ran.stderr
     for name, written in kept.items():
         assert (folder / "jobs" / name).stat().st_mtime_ns == written, f"{name} was run twice"
-    return folder, json.loads(ran.stdout.splitlines()[-1])
+    names = tuple(PAPER_STUDIES) if request.param == "all" else (request.param,)
+    return folder, names, json.loads(ran.stdout.splitlines()[-1])
 
 
 def test_every_result_has_a_report_with_tables_figures_and_verdicts(smoke):
-    folder, summary = smoke
+    folder, names, summary = smoke
     assert summary["failures"] == {}
-    assert tuple(summary["verdicts"]) == tuple(PAPER_STUDIES)
+    assert tuple(summary["verdicts"]) == names
     assert (folder / "index.html").exists()
-    for name in PAPER_STUDIES:
+    for name in names:
         report = folder / name
         for kind in ("report.html", "*.md", "*.csv", "*.png", "*.svg", "checks.json"):
             assert list(report.glob(kind)), (name, kind)
@@ -52,9 +53,9 @@ def test_every_result_has_a_report_with_tables_figures_and_verdicts(smoke):
 
 def test_a_browser_shows_all_of_it_and_complains_of_nothing(smoke, tmp_path):
     installed()
-    folder, _ = smoke
+    folder, names, _ = smoke
     with started(tmp_path / "profile") as browser:
-        for name in PAPER_STUDIES:
+        for name in names:
             browser.get((folder / name / "report.html").as_uri())
             for figure in browser.find_elements("css selector", "figure img"):
                 assert figure.is_displayed(), name
@@ -62,6 +63,6 @@ def test_a_browser_shows_all_of_it_and_complains_of_nothing(smoke, tmp_path):
             assert len(browser.find_elements("css selector", "figure img")) == len(list((folder / name).glob("*.png")))
             assert browser.find_elements("css selector", "th button"), name
         browser.get((folder / "index.html").as_uri())
-        assert len(browser.find_elements("css selector", "a[href$='/report.html']")) == len(PAPER_STUDIES)
+        assert len(browser.find_elements("css selector", "a[href$='/report.html']")) == len(names)
         assert complaints(browser) == []
         assert {address.partition(":")[0] for address in requests(browser)} <= {"file", "data"}

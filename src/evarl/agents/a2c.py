@@ -1,4 +1,4 @@
-"""Advantage actor-critic (A2C): one gradient step of each network per batch."""
+"""Advantage actor-critic (A2C): one gradient step of the actor per batch, and one or more of the critic."""
 
 import jax
 import optax
@@ -8,7 +8,7 @@ from evarl.agents.actor_critic import ActorCritic, AgentState, PolicyState
 from evarl.agents.agent import Metrics
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.losses import ActorBatch, actor_loss, explained_variance, value_loss
-from evarl.agents.networks import Parameters, first_product
+from evarl.agents.networks import Parameters, descend, first_product
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key
 
@@ -27,7 +27,7 @@ class A2C(ActorCritic):
     def learn(
         self, state: AgentState, key: Key, trajectory: Trajectory, weights: GradientWeights | None
     ) -> tuple[AgentState, Metrics]:
-        """The critic is evaluated once: the values it is trained on are also those behind the advantages."""
+        """The critic is evaluated once: the values it is trained on first are also those behind the advantages."""
         policy = state.policy
         features = self.features(policy, trajectory.observation)
 
@@ -48,7 +48,28 @@ class A2C(ActorCritic):
             "actor_gradient_norm": optax.tree.norm(actor_gradient),
             "critic_gradient_norm": optax.tree.norm(critic_gradient),
         }
-        return self.descend(state, actor_gradient, critic_gradient), metrics
+        state = self.descend(state, actor_gradient, critic_gradient)
+        if self.config.critic_steps > 1:
+            state = self._further_critic_steps(state, trajectory, features)
+        return state, metrics
+
+    def _further_critic_steps(
+        self, state: AgentState, trajectory: Trajectory, features: Float[Array, "T N features"]
+    ) -> AgentState:
+        """All steps of the critic but the first, on the whole batch; the actor stays as it is."""
+
+        def one_step(_: Array, state: AgentState) -> AgentState:
+            policy = state.policy
+
+            def critic_loss(critic: Parameters) -> Array:
+                value, advantage = self.advantages(policy, trajectory, features, critic)
+                return value_loss(value, value + advantage)
+
+            gradient = jax.grad(critic_loss)(policy.critic)
+            critic, optimizer = descend(self.critic_optimizer, gradient, state.critic_optimizer, policy.critic)
+            return state.replace(policy=policy.replace(critic=critic), critic_optimizer=optimizer)
+
+        return jax.lax.fori_loop(1, self.config.critic_steps, one_step, state)
 
 
 def policy_gradient(log_prob: Array, old_log_prob: Array, advantage: Array, unit: Array | float) -> Array:

@@ -70,8 +70,8 @@ class ActorCritic(abc.ABC):
     ) -> Self:
         """Networks and optimisers for some spaces; `updates` is the length of the run, for annealing."""
 
-        def optimizer(learning_rate: float) -> optax.GradientTransformation:
-            schedule = optax.linear_schedule(learning_rate, 0.0, updates * cls.gradient_steps(config))
+        def optimizer(learning_rate: float, steps: int = 1) -> optax.GradientTransformation:
+            schedule = optax.linear_schedule(learning_rate, 0.0, updates * cls.gradient_steps(config) * steps)
             return optax.chain(
                 optax.clip_by_global_norm(config.max_gradient_norm),
                 optax.adam(schedule if config.anneal_learning_rates else learning_rate, eps=1e-5),
@@ -79,7 +79,8 @@ class ActorCritic(abc.ABC):
 
         actor = Actor(config.hidden_sizes, config.activation, action_space)
         critic = Critic(config.hidden_sizes, config.activation)
-        optimizers = optimizer(config.actor_learning_rate), optimizer(config.critic_learning_rate)
+        critic_optimizer = optimizer(config.critic_learning_rate, config.critic_steps)
+        optimizers = optimizer(config.actor_learning_rate), critic_optimizer
         return cls(config, observation_space, action_space, discount, actor, critic, *optimizers, contexts)
 
     @staticmethod

@@ -5,9 +5,11 @@ time limit was reached, and the critic says what would have followed. *Cut*: the
 critic says what would have followed.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 
 def next_values(
@@ -66,6 +68,31 @@ def returns_to_go(
         return total, total
 
     return jax.lax.scan(backwards, last_value, (reward, terminated | truncated), reverse=True)[1]
+
+
+def returns_to_cuts(
+    reward: Float[Array, "T N"], ended: Bool[Array, "T N"], cut: Bool[Array, "T N"], discount: float
+) -> tuple[Float[Array, "T N"], Float[Array, "T N"], Int[Array, "T N"]]:
+    """Σ_{i=t..k} γ^{i−t} r_i, the discount γ^{k−t+1} of what follows, and k: the first step from t on that is cut or ended.
+
+    `ended`: the return ends with this step, and the discount is 0. `cut`: the value of the state that this step led to follows.
+    The end of the batch is a cut.
+
+    With V the value that follows, and cuts drawn independently with probability 1 − λ at every step, the expected sum of both
+    is the λ-return G_t = r_t + γ ((1 − λ) V(s_{t+1}) + λ G_{t+1}): each row's number of steps is geometric.
+    """
+
+    def backwards(later: tuple[Array, Array, Array], now: tuple[Array, ...]) -> tuple[Any, Any]:
+        total, remaining, last = later
+        reward, ended, cut, step = now
+        total = reward + discount * jnp.where(ended | cut, 0.0, total)
+        remaining = discount * jnp.where(ended, 0.0, jnp.where(cut, 1.0, remaining))
+        last = jnp.where(ended | cut, step, last)
+        return (total, remaining, last), (total, remaining, last)
+
+    steps = jnp.arange(reward.shape[0], dtype=jnp.int32)
+    begin = jnp.zeros_like(reward[0]), jnp.ones_like(reward[0]), jnp.full(reward.shape[1:], steps[-1])
+    return jax.lax.scan(backwards, begin, (reward, ended, cut, steps), reverse=True)[1]
 
 
 def normalise(advantages: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from evarl.errors import InputError
 from evarl.ranges import flag, real, sizes, whole
 from evarl.registry import Registry
 
@@ -63,6 +64,9 @@ class AgentConfig:
     """Adam step size of the actor."""
     critic_learning_rate: float = 1e-3
     """Adam step size of the critic."""
+    critic_steps: int = 1
+    """Gradient steps of the critic on each batch (a2c), the first beside the actor's and the others after it, each with targets
+    of the critic as it is by then. PPO has `ppo.epochs` instead."""
     anneal_learning_rates: bool = False
     """Let both learning rates fall linearly to zero over the run."""
     gae_lambda: float = 0.95
@@ -88,6 +92,12 @@ class AgentConfig:
         sizes("agent.hidden-sizes", self.hidden_sizes)
         for name in ("actor_learning_rate", "critic_learning_rate", "max_gradient_norm"):
             real(flag("agent", name), getattr(self, name), above=0)
+        whole("agent.critic-steps", self.critic_steps)
+        if self.algorithm == "ppo" and self.critic_steps > 1:
+            raise InputError(
+                f"agent.critic-steps: {self.critic_steps} does not go with agent.algorithm ppo, whose critic takes ppo.epochs × "
+                "ppo.minibatches steps; must be 1"
+            )
         real("agent.entropy-coefficient", self.entropy_coefficient, least=0)
         real("agent.gae-lambda", self.gae_lambda, least=0, most=1)
         self.ppo.validate()

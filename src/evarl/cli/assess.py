@@ -1,6 +1,7 @@
 """`evarl assess RUN`: the assessment of a policy, and the value predicted from it."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,15 @@ from evarl.cli.tables import PlainTable, notify, number, print_table
 from evarl.errors import plain_text
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from evarl.evaluation.assess import AssessmentResult
 
 OUTSIDE = "outside what this evaluator knows"
 BESIDE = 4
 """Pictures of start states in one row."""
+MOST_RANGES = 6
+"""Numbers of a behaviour whose ranges are printed."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +70,22 @@ def run(arguments: list[str]) -> None:
         notify(f"warning: {found.not_fitted}")
     elif found.judgement.outside is not None:
         notify(f"warning: {OUTSIDE}: {found.judgement.outside}")
-    for outside in [] if found.not_fitted else found.outside_training:
-        notify(
-            f"warning: scenario {outside.scenario} returned {outside.returned:.3f}, outside of {outside.lowest:.3f} to "
-            f"{outside.highest:.3f}, the range in training; the prediction is an extrapolation"
-        )
+    for told in [] if found.not_fitted else _extrapolations(found):
+        notify(f"warning: {told}, the range in training; the prediction is an extrapolation")
     for told in [] if found.not_fitted else found.outside_contexts:
         notify(f"warning: {told}; the prediction is an extrapolation")
     if command.json:
         print(json.dumps(assessment_record(found)))
+
+
+def _extrapolations(found: "AssessmentResult") -> list[str]:
+    """What is outside of its range in training: returns, or how many numbers of a richer behaviour in each scenario."""
+    beyond, count = found.outside_training, found.behaviour.shape[1]
+    if count == 1:
+        told = [f"{x.returned:.3f}, outside of {x.lowest:.3f} to {x.highest:.3f}" for x in beyond]
+        return [f"scenario {x.scenario} returned {text}" for x, text in zip(beyond, told, strict=True)]
+    scenarios = Counter(x.scenario for x in beyond)
+    return [f"scenario {i} has {n} of the {count} numbers of its behaviour outside of" for i, n in scenarios.items()]
 
 
 def _print(found: "AssessmentResult") -> None:
@@ -92,14 +104,20 @@ def _print(found: "AssessmentResult") -> None:
     errors = [None] * len(found.returns) if found.standard_errors is None else found.standard_errors
     for i, (mean, error) in enumerate(zip(found.mean_returns, errors, strict=True)):
         start = [] if boards else [numbers(found.observations[i])]
-        ranges = [f"{low:.3f} to {high:.3f}" for low, high in zip(found.lowest[i], found.highest[i], strict=True)]
-        table.add_row(str(i + 1), *start, number(mean, error=error), ", ".join(ranges))
+        table.add_row(str(i + 1), *start, number(mean, error=error), _ranges(found.lowest[i], found.highest[i]))
     print_table(table)
     _print_predictions(found)
     if found.truth is not None:
         value, error, episodes = found.truth
         source = "exact, by dynamic programming" if error is None else f"{episodes} episodes"
         print(f"true value on this site {number(value, error=error)} ({source})")
+
+
+def _ranges(lowest: "np.ndarray", highest: "np.ndarray") -> str:
+    """The range of every number of a behaviour; of many, how many there are."""
+    if len(lowest) > MOST_RANGES:
+        return f"{len(lowest)} numbers"
+    return ", ".join(f"{low:.3f} to {high:.3f}" for low, high in zip(lowest, highest, strict=True))
 
 
 def _print_predictions(found: "AssessmentResult") -> None:

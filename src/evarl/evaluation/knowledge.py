@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from evarl.assessment.behaviour import Behaviour
-from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator, standardised_features
+from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator, features, standardised_behaviour
 from evarl.evaluators.knowledge import Known
 from evarl.learning.configuration import TrainConfig
 from evarl.stats.conformal import conformal_p_value, conformal_quantile
@@ -144,5 +144,5 @@ def _outside(remembered: Points, own: Asked) -> tuple[Outside | None, float]:
 
 def _points(state: EvaluatorState, behaviour: Behaviour) -> Points:
     """Stacked behaviours [n, k, ...] as points, standardised as the evaluator sees them."""
-    shown = jax.vmap(lambda one: standardised_features(state, one))(behaviour)
+    shown = jax.vmap(lambda one: features(standardised_behaviour(state, one)))(behaviour)
     return np.asarray(shown, np.float64).reshape(shown.shape[0], -1)

@@ -63,6 +63,11 @@ class EvaluatorConfig:
     """Gradient steps on the filled memory when the warm-up ends."""
     warmup: int = 100
     """Policy updates before the evaluator is used; the memory fills meanwhile."""
+    warmup_ends: Literal["fixed", "auto"] = "fixed"
+    """Whether the warm-up ends after so many updates, or by itself, then at the earliest (auto): the evaluator is fitted from the
+    first update on, and used once its skill over predictors without Ξ, averaged over `warmup_window` updates, is above 0."""
+    warmup_window: int = 20
+    """Updates over which skill is averaged to end the warm-up by itself."""
     memory: Literal["recent", "diverse"] = "recent"
     """Policies that the evaluator is fitted to: the most recent ones, as in the paper; or also earlier ones of the whole run and
     perturbed ones, so that predictions about odd policies have a basis, an interval and a warning."""
@@ -85,6 +90,17 @@ class EvaluatorConfig:
     """States kept of each policy; all of a batch when not given."""
     final_steps: int = 0
     """Gradient steps in the last update, with a step size that falls to 0."""
+    bootstrap: Literal["critic", "evaluator"] = "critic"
+    """Whose value follows where a batch cuts an episode: the critic's when the batch is stored, or the evaluator's own, for the
+    same policy, computed anew in every gradient step."""
+    trace: float = 1.0
+    """λ of the targets, with bootstrap evaluator: 1 are returns up to where the batch cuts the episode, 0 one reward and the
+    evaluator's value; in between, returns are cut at random so that the expected target is the λ-return."""
+    truncation: Literal["end", "bootstrap"] = "end"
+    """At a time limit, with bootstrap evaluator: the return ends by definition, or the evaluator's value follows, for values over
+    many more steps than 1 / (1 − γ) where the observation does not tell how many are left."""
+    target_interval: int = 1
+    """Gradient steps between two copies of the parameters that compute the values that follow, with bootstrap evaluator."""
     lower_quantile: float | None = None
     """Level of a second network that predicts a lower quantile of the value over the contexts that a behaviour leaves possible,
     for tighter certificates of sites; fitted to a critic that sees the context, whose values have no noise of episodes."""
@@ -95,11 +111,13 @@ class EvaluatorConfig:
 
     def unfitted_updates(self) -> int:
         """Updates at the beginning of a run in which the evaluator takes no gradient step."""
+        if self.warmup_ends == "auto":
+            return 0
         return self.warmup if self.initial_steps else self.warmup + self.every
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
-        for name in ("batch_size", "steps", "policies", "every"):
+        for name in ("batch_size", "steps", "policies", "every", "warmup_window", "target_interval"):
             whole(flag("evaluator", name), getattr(self, name))
         for name in ("initial_steps", "warmup", "final_steps"):
             whole(flag("evaluator", name), getattr(self, name), least=0)
@@ -109,6 +127,8 @@ class EvaluatorConfig:
         real("evaluator.recent-share", self.recent_share, above=0, most=1)
         if self.memory not in ("recent", "diverse"):
             raise InputError(f"evaluator.memory: {self.memory} is not allowed; must be recent or diverse")
+        if self.memory == "diverse" and self.bootstrap == "evaluator":
+            raise InputError("evaluator.bootstrap: evaluator does not go with evaluator.memory diverse; must be critic")
         if self.memory == "diverse" and self.lower_quantile is not None:
             raise InputError(
                 f"evaluator.lower-quantile: {self.lower_quantile} does not go with evaluator.memory diverse, since the critic "
@@ -117,6 +137,22 @@ class EvaluatorConfig:
         if self.transitions is not None:
             whole("evaluator.transitions", self.transitions)
         real("evaluator.learning-rate", self.learning_rate, above=0)
+        real("evaluator.trace", self.trace, least=0, most=1)
+        self._validate_bootstrap()
         if self.lower_quantile is not None:
             real("evaluator.lower-quantile", self.lower_quantile, above=0, most=0.5)
         self.network.validate()
+
+    def _validate_bootstrap(self) -> None:
+        """What only values of the evaluator need must not be set without them."""
+        for name, usual in {"trace": 1.0, "truncation": "end", "target_interval": 1}.items():
+            value = getattr(self, name)
+            if self.bootstrap == "critic" and value != usual:
+                raise InputError(
+                    f"{flag('evaluator', name)}: {value} needs evaluator.bootstrap evaluator; must be {usual}"
+                )
+        if self.bootstrap == "evaluator" and self.states == "start":
+            raise InputError(
+                "evaluator.bootstrap: evaluator does not go with evaluator.states start, which has no values where batches are "
+                "cut; must be critic"
+            )

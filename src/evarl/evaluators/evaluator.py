@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -11,12 +10,13 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.networks import descend
-from evarl.assessment.behaviour import Behaviour
+from evarl.assessment.behaviour import Behaviour, Steps
 from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.evaluators.knowledge import Knowledge
 from evarl.evaluators.memory import Memory, PolicyRecord, Reservoir
-from evarl.evaluators.networks import make_network
+from evarl.evaluators.networks import StepEncoder, StepwiseBehaviour, WithSteps, make_network
+from evarl.evaluators.targets import typical_returns
 from evarl.keys import unrolled
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
@@ -117,7 +117,8 @@ class Evaluator:
     """[k, ...] observations at the assessment's start states."""
     behaviour: Any
     """Shapes of one policy's behaviour."""
-    network: nn.Module
+    network: Any
+    """A Flax module, or anything else that has its `init` and `apply`."""
     optimizer: optax.GradientTransformation
 
     def init(self, key: Key) -> EvaluatorState:
@@ -125,7 +126,7 @@ class Evaluator:
         k, width = self.scenarios.shape[0], self.observation_space.size
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.behaviour)
         keys = [key] if self.config.lower_quantile is None else list(jax.random.split(key))
-        inputs = jnp.zeros((k, width)), features(zeros), jnp.zeros((1, width))
+        inputs = jnp.zeros((k, width)), network_input(zeros), jnp.zeros((1, width))
         networks = [self.network.init(key, *inputs) for key in keys]
         (parameters, optimizer), *lower = [(network, self.optimizer.init(network)) for network in networks]
         target, observation = RunningScale.create(()), RunningScale.create((width,))
@@ -147,7 +148,8 @@ class Evaluator:
         if self.observation_space.dtype != "bool":
             state = state.replace(observation=state.observation.update(record.observation.astype(jnp.float32), rate))
         behaviour = _with_scales(lambda scale, x: scale.update(x, rate), state.behaviour, record.behaviour)
-        return state.replace(target=state.target.update(record.target, rate), behaviour=behaviour)
+        returns = record.target if record.following is None else typical_returns(record.following)
+        return state.replace(target=state.target.update(returns, rate), behaviour=behaviour)
 
     def rescale_to(self, state: EvaluatorState, memory: Memory, policies: Offered) -> EvaluatorState:
         """Scales of all policies in the reservoirs that the evaluator may be fitted to, in place of running ones.
@@ -184,15 +186,19 @@ class Evaluator:
         """The state after some gradient steps on the memory, and the mean loss on recent policies in squared reward.
 
         `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out. With
-        `decay` the step size falls to 0. With `offered`, the numbers of records that reservoirs were offered, the memory is
-        diverse and the loss a weighted mean over its parts.
+        `decay` the step size falls to 0. Where own values follow, targets are made anew in every step. With `offered`, the
+        numbers of records that reservoirs were offered, the memory is diverse and the loss a weighted mean over its parts.
         """
-        filled = jnp.minimum(stored, memory.policies)
+        filled, interval = jnp.minimum(stored, memory.policies), self.config.target_interval
 
-        def one_step(index: Array, carry: tuple[EvaluatorState, Array]) -> tuple[EvaluatorState, Array]:
-            state, total = carry
-            own = jax.random.fold_in(unrolled(key), index)
-            batches = self._batches(memory, filled, own, offered)
+        def one_step(index: Array, carry: tuple[EvaluatorState, Array, Any]) -> tuple[EvaluatorState, Array, Any]:
+            state, total, copy = carry
+            batches = self._batches(memory, filled, jax.random.fold_in(unrolled(key), index), offered)
+            if copy is not None:
+                due = jnp.asarray(index, jnp.int32) % interval == 0
+                copy = jax.tree.map(lambda old, new: jnp.where(due, new, old), copy, state.parameters)
+            targets = state.parameters if copy is None else copy
+            batches = tuple(self._with_targets(state, targets, batch) for batch in batches)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
             slopes = jax.value_and_grad(self._weighted_loss, has_aux=True)
@@ -202,9 +208,10 @@ class Evaluator:
                 slope = jax.grad(self._pinball_loss)(lower.parameters, state, batches[0])
                 lower = LowerQuantile(*self._descend(slope, lower.optimizer, lower.parameters, share))
             parameters, optimizer = self._descend(gradient, state.optimizer, state.parameters, share)
-            return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss
+            return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss, copy
 
-        state, total = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(())))
+        copy = state.parameters if interval > 1 else None
+        state, total, _ = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(()), copy))
         mean = total / jnp.maximum(steps, 1).astype(jnp.float32)
         return state, mean * state.target.deviation() ** 2
 
@@ -245,6 +252,14 @@ class Evaluator:
             stepped = jax.tree.map(lambda old, new: old + share * (new - old), parameters, stepped)
         return stepped, optimizer
 
+    def _with_targets(self, state: EvaluatorState, parameters: Any, batch: PolicyRecord) -> PolicyRecord:
+        """A batch with targets R + γⁿ V̂(s′ | Ξ) where own values follow, held fixed; any other as it is."""
+        onward = batch.following
+        if onward is None:
+            return batch
+        values = jax.vmap(self._in_rewards, (None, None, 0, 0))(state, parameters, batch.behaviour, onward.observation)
+        return batch.replace(target=onward.reward + onward.discount * values)
+
     def _pinball_loss(self, parameters: Any, state: EvaluatorState, batch: PolicyRecord) -> Float[Array, ""]:
         """Mean of max(a e, (a − 1) e) in standardised units, e = value − prediction: least at the quantile of level a."""
         level = self.config.lower_quantile
@@ -266,7 +281,7 @@ class Evaluator:
         return standardised * state.target.deviation() + state.target.mean
 
     def _standardised(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
-        shown = standardised_features(state, behaviour)
+        shown = network_input(standardised_behaviour(state, behaviour))
         scenarios, asked = self._features(state, self.scenarios), self._features(state, queries)
         return cast(Array, self.network.apply(parameters, scenarios, shown, asked))
 
@@ -287,31 +302,30 @@ def make_evaluator(config: EvaluatorConfig, observation_space: Box, scenarios: A
             "start state; must be another kind of network"
         )
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(config.learning_rate, eps=1e-5))
-    network = make_network(config.network)
+    network: Any = make_network(config.network)
+    if any(isinstance(part, Steps) for part in _parts(behaviour)):
+        network = WithSteps(network, StepEncoder(config.network))
     return Evaluator(config, observation_space, jnp.asarray(scenarios), behaviour, network, optimizer)
 
 
-def features(behaviour: Behaviour) -> Float[Array, "k B"]:
-    """All numbers of a behaviour side by side, one row for each start state: what networks are given."""
+def features(behaviour: Any) -> Float[Array, "k B"]:
+    """All numbers of a behaviour side by side, one row for each start state."""
     rows = [jnp.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(behaviour)]
     return rows[0] if len(rows) == 1 else jnp.concatenate(rows, axis=1)
 
 
-def standardised_features(state: EvaluatorState, behaviour: Behaviour) -> Float[Array, "k B"]:
+def standardised_behaviour(state: EvaluatorState, behaviour: Behaviour) -> Behaviour:
     """The numbers of a behaviour in deviations from their mean; 0 where they have never varied."""
 
-    def standardise(scale: RunningScale, x: Array) -> Array:
+    def standardise(scale: Any, x: Any) -> Any:
+        if isinstance(x, Steps):
+            return x.replace(numbers=standardise(scale.numbers, x.numbers))
         # what never varied has taught nothing; divided by the floor, it would be given enormous slopes
         numbers = scale.mean, scale.deviation(), scale.varies()
         mean, deviation, varies = (y if y.ndim == 0 else y[None] for y in numbers)
         return jnp.where(varies, (x - mean) / deviation, 0.0)
 
-    return features(_with_scales(standardise, state.behaviour, behaviour))
-
-
-def _with_scales(function: Any, scales: Any, *behaviours: Any) -> Any:
-    """`function(scale, *leaves)` for every leaf of behaviours."""
-    return jax.tree.map(function, scales, *behaviours, is_leaf=lambda node: isinstance(node, RunningScale))
+    return _with_scales(standardise, state.behaviour, behaviour, whole_steps=True)
 
 
 def _reservoirs(memory: Memory, offered: Offered | None) -> list[tuple[Reservoir, Int[Array, ""]]]:
@@ -326,3 +340,25 @@ def _mean_of(x: Float[Array, "n rows *shape"], used: Bool[Array, " n"]) -> Float
     """The mean over rows of the used slots."""
     weight = used.astype(jnp.float32)
     return jnp.tensordot(weight, x.mean(axis=1), 1) / jnp.maximum(weight.sum(), 1.0)
+
+
+def network_input(behaviour: Behaviour) -> Float[Array, "k B"] | StepwiseBehaviour:
+    """What networks are given of a behaviour: its numbers side by side, and its steps apart where it has any."""
+    parts = _parts(behaviour)
+    steps = [x for part in parts if isinstance(part, Steps) for x in (part.numbers, part.shares)]
+    if not steps:
+        return features(behaviour)
+    plain = [part for part in parts if not isinstance(part, Steps)]
+    numbers = features(plain) if plain else jnp.zeros((steps[0].shape[0], 0), steps[0].dtype)
+    return StepwiseBehaviour(numbers, jnp.concatenate(steps, axis=-1))
+
+
+def _parts(behaviour: Any) -> list[Any]:
+    """The leaves of a behaviour, where steps are told as one."""
+    return jax.tree.leaves(behaviour, is_leaf=lambda node: isinstance(node, Steps))
+
+
+def _with_scales(function: Any, scales: Any, *behaviours: Any, whole_steps: bool = False) -> Any:
+    """`function(scale, *leaves)` for every leaf of behaviours; with `whole_steps`, `Steps` are given to it as one."""
+    leaf = (RunningScale, Steps) if whole_steps else RunningScale
+    return jax.tree.map(function, scales, *behaviours, is_leaf=lambda node: isinstance(node, leaf))

@@ -18,16 +18,29 @@ from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
 
+class Following(struct.PyTreeNode):
+    """What an evaluator's own values are added to: rewards up to some later state of the same episode, and that state."""
+
+    reward: Float[Array, " S"]
+    """Discounted sum of the rewards up to there."""
+    discount: Float[Array, " S"]
+    """Discount γ^n of the value there; 0 where the return ended before."""
+    observation: Array
+    """[S, ...]"""
+
+
 class PolicyRecord(struct.PyTreeNode):
     """What is remembered of one policy, in one context; stacked over C contexts when it is stored."""
 
     observation: Array
     """[S, ...]"""
     target: Float[Array, " S"]
-    """Return-to-go from each state."""
+    """Return-to-go from each state, as it was estimated when it was stored."""
     behaviour: Behaviour
     told: Float[Array, " S"] | None = None
     """Values of a critic that sees the context; None where no quantiles are fitted to them."""
+    following: Following | None = None
+    """Of what targets are made anew whenever they are used; None where they stay as they were stored."""
 
 
 HELD_OUT = 5
@@ -92,9 +105,16 @@ class Memory(struct.PyTreeNode):
     """Perturbed policies of the whole run, some of which are held out; None if there are none."""
 
     @classmethod
-    def create(cls, policies: int, transitions: int, space: Box, behaviour: Any, told: bool = False) -> "Memory":
-        """Empty slots, with values of a critic if it is `told` the context; `behaviour` has the shapes of one policy's."""
-        return cls(empty_slots(policies, transitions, space, behaviour, told))
+    def create(
+        cls, policies: int, transitions: int, space: Box, behaviour: Any, told: bool = False, followed: bool = False
+    ) -> "Memory":
+        """Empty slots, with values of a critic if it is `told` the context; `behaviour` has the shapes of one policy's.
+
+        `followed`: with what an evaluator needs to make targets of its own values.
+        """
+        slots = empty_slots(policies, transitions, space, behaviour, told)
+        following = Following(slots.target, slots.target, slots.observation) if followed else None
+        return cls(slots.replace(following=following))
 
     @property
     def policies(self) -> int:
@@ -134,7 +154,8 @@ def empty_slots(count: int, states: int, space: Box, behaviour: Any, told: bool 
 def _rows(slots: PolicyRecord, chosen: Int[Array, " p"], count: int, key: Key) -> PolicyRecord:
     """`count` random rows of each of the chosen slots."""
     rows = jax.random.randint(key, (chosen.shape[0], count), 0, slots.target.shape[1])
-    observation, target, told = jax.tree.map(
-        lambda table: table[chosen[:, None], rows], (slots.observation, slots.target, slots.told)
+    observation, target, told, following = jax.tree.map(
+        lambda table: table[chosen[:, None], rows], (slots.observation, slots.target, slots.told, slots.following)
     )
-    return PolicyRecord(observation, target, jax.tree.map(lambda table: table[chosen], slots.behaviour), told)
+    behaviour = jax.tree.map(lambda table: table[chosen], slots.behaviour)
+    return PolicyRecord(observation, target, behaviour, told, following)

@@ -4,16 +4,21 @@ All have one signature and see one policy; callers vmap over policies. With F fe
 each of k start states (one, if the behaviour is the returns) and Q queries:
 
     (scenarios [k, F], standardised behaviour [k, B], queries [Q, F]) → values [Q]
+
+A behaviour that is told step by step is encoded first, to `width` numbers for each start state (`WithSteps`).
 """
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evarl.evaluators.configuration import NETWORKS, NetworkConfig
+from evarl.worlds.world import Key
 
 SIMILARITY_FLOOR = 1e-6
 """Added to softplus, which can round to 0, so that the similarities of `Linear` never sum to 0."""
@@ -136,6 +141,61 @@ class Linear(ValueNetwork):
         phi = nn.Sequential([dense(), nn.relu, dense(), nn.softplus])
         known, asked = phi(scenarios) + SIMILARITY_FLOOR, phi(queries) + SIMILARITY_FLOOR
         return (asked @ (behaviour[:, 0] @ known)) / (asked @ known.sum(axis=0))
+
+
+class StepEncoder(nn.Module):
+    """The h steps of each rollout as one token: a layer that all steps share, and attention over the steps.
+
+    With x_t the token of step t and p_t its place, z_t = relu(A x_t + p_t), and every head has the mean of its part of B z_t
+    with the weights softmax_t(c·z_t). c is 0 at first, so that all steps count alike.
+    """
+
+    config: NetworkConfig
+    dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, steps: Float[Array, "k h W"]) -> Float[Array, "k d"]:
+        """The encoded rollouts."""
+        (count, horizon, _), width, heads = steps.shape, self.config.width, self.config.heads
+        dense = partial(nn.Dense, param_dtype=self.dtype)
+        places = nn.Embed(horizon, width, param_dtype=self.dtype, name="place")(jnp.arange(horizon))[None]
+        hidden = nn.relu(dense(width, name="step")(steps) + places)
+        scores = dense(heads, use_bias=False, kernel_init=nn.initializers.zeros, name="attention")(hidden)
+        values = dense(width, name="told")(hidden).reshape(count, horizon, heads, width // heads)
+        return jnp.einsum("ktn,ktnd->knd", nn.softmax(scores, axis=1), values).reshape(count, width)
+
+
+class StepwiseBehaviour(NamedTuple):
+    """A standardised behaviour of which a part is told step by step."""
+
+    numbers: Float[Array, "k B"]
+    steps: Float[Array, "k h W"]
+
+
+@dataclass(frozen=True)
+class WithSteps:
+    """A network of any kind that is given, beside the other numbers, what a `StepEncoder` makes of the steps."""
+
+    network: Any
+    encoder: StepEncoder
+
+    def init(self, key: Key, scenarios: Array, behaviour: StepwiseBehaviour, queries: Array) -> dict[str, Any]:
+        """Parameters of both."""
+        own, rest = jax.random.split(key)
+        encoder = self.encoder.init(own, behaviour.steps)
+        told = self._told(encoder, behaviour)
+        return {"encoder": encoder, "network": self.network.init(rest, scenarios, told, queries)}
+
+    def apply(
+        self, parameters: dict[str, Any], scenarios: Array, behaviour: StepwiseBehaviour, queries: Array
+    ) -> Float[Array, " Q"]:
+        """The predicted values."""
+        told = self._told(parameters["encoder"], behaviour)
+        return self.network.apply(parameters["network"], scenarios, told, queries)
+
+    def _told(self, encoder: Any, behaviour: StepwiseBehaviour) -> Float[Array, "k B"]:
+        encoded = cast(Array, self.encoder.apply(encoder, behaviour.steps))
+        return jnp.concatenate([behaviour.numbers, encoded], axis=1)
 
 
 def make_network(config: NetworkConfig, dtype: Any = jnp.float32) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Assessments built from a configuration: start states that are given, or that a base policy visits."""
+"""Assessments built from a configuration: start states that are given, or that base policies visit."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,7 +13,8 @@ from evarl.agents.agent import Agent
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
-from evarl.learning.configuration import TrainConfig
+from evarl.learning.candidates import choose_start_states
+from evarl.learning.configuration import ORDINARY, TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import make_learner
 from evarl.simulation.simulator import simulator_for
@@ -34,18 +35,21 @@ START_STATES: dict[str, tuple[tuple[float, ...], ...]] = {
 """Worlds whose assessments begin at states of their own, unless others are given."""
 
 BASE_SEED = 1_000_003
-"""Random seed of base policies, far from those of runs, so that no assessed policy is its own base policy."""
+"""First random seed of base policies, far from those of runs, so that no assessed policy is its own base policy."""
+COMPARED = (4, 8)
+"""Seeds of base policies, and moments of the training of each, that are compared where start states are chosen greedily."""
 
 
 def build_assessment(config: TrainConfig, notify: Callable[[str], None], base: BasePolicy | None = None) -> Assessment:
     """The assessment that a configuration describes, unless it is to be read from a file.
 
     Start states are those of `assessment.start_states`; on the host, reset seeds; otherwise states that a base policy
-    visits, which is `base` if given, and is trained here if not.
-    `notify` is called with one line before a base policy is trained.
+    visits, which is `base` if given, and is trained here if not; or, if they are to be chosen, those of several base policies.
+    `notify` is called with one line before base policies are trained, and with one about what was chosen.
     """
     wanted = config.assessment
-    name = wanted.world or ("navigation/open-field" if config.world == "navigation" else config.world)
+    elsewhere = config.world == "navigation" and wanted.select is None
+    name = wanted.world or ("navigation/open-field" if elsewhere else config.world)
     own = name == config.world
     world = make_world(name, config.horizon if own else None)
     known = [parameter.name for parameter in world.parameters]
@@ -60,7 +64,12 @@ def build_assessment(config: TrainConfig, notify: Callable[[str], None], base: B
     if states:
         start_states = given_states(world, states)
     elif not world.can_restart:
+        if wanted.select == "greedy":
+            raise InputError(f"assessment.select: greedy is for JAX worlds; start states in {name} are reset seeds")
         start_states = range(BASE_SEED, BASE_SEED + wanted.scenarios)
+    elif own and wanted.select == "greedy":
+        agent, policies = train_base_policies(config, notify, *COMPARED)
+        start_states = choose_start_states(config, agent, policies, jax.random.PRNGKey(BASE_SEED), notify)
     elif own:
         start_states = visited_start_states(config, world, base or train_base_policy(config, notify))
     else:
@@ -72,15 +81,30 @@ def build_assessment(config: TrainConfig, notify: Callable[[str], None], base: B
 
 def train_base_policy(config: TrainConfig, notify: Callable[[str], None]) -> BasePolicy:
     """A policy trained for `assessment.base_updates` updates without an evaluator."""
+    agent, (policy,) = train_base_policies(config, notify)
+    return agent, policy
+
+
+def train_base_policies(
+    config: TrainConfig, notify: Callable[[str], None], seeds: int = 1, moments: int = 1
+) -> tuple[Agent, list[PolicyState]]:
+    """Policies of training without an evaluator, at so many moments at equal distances, the last at its end."""
     updates = config.assessment.base_updates
-    plain = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="none", seeds=1)
+    plain = dataclasses.replace(config, **ORDINARY, evaluator_mode="none", seeds=1)
     learner = make_learner(dataclasses.replace(plain, updates=max(1, updates)))
-    engine = CompiledEngine(learner, 1)
-    state = engine.init([BASE_SEED])
-    notify(f"training a base policy for {updates} updates; the assessment starts from states that it visits")
-    for first in range(0, updates, 50):
-        state, _ = engine.advance(state, first, min(50, updates - first))
-    return learner.agent, jax.tree.map(lambda leaf: leaf[0], state.agent.policy)
+    engine = CompiledEngine(learner, seeds)
+    state = engine.init([BASE_SEED + number for number in range(seeds)])
+    several, visitors = ("a base policy", "it visits") if seeds == 1 else (f"{seeds} base policies", "they visit")
+    notify(f"training {several} for {updates} updates; the assessment starts from states that {visitors}")
+    policies, done = [], 0
+    for last in np.unique(np.linspace(updates / moments, updates, moments).astype(int)):
+        while done < last:
+            count = min(50, int(last) - done)
+            state, _ = engine.advance(state, done, count)
+            done += count
+        kept = jax.device_get(state.agent.policy)  # the next call uses the state up
+        policies += [jax.tree.map(lambda leaf, at=seed: leaf[at], kept) for seed in range(seeds)]
+    return learner.agent, policies
 
 
 def visited_start_states(config: TrainConfig, world: AnyWorld, base: BasePolicy) -> Any:
@@ -93,6 +117,8 @@ def visited_start_states(config: TrainConfig, world: AnyWorld, base: BasePolicy)
 
 def _given_start_states(config: TrainConfig, world: str) -> list[tuple[float, ...]]:
     """Start states from the configuration, or those that belong to the world; empty if there are none."""
+    if config.assessment.select is not None:
+        return []
     states = parse_start_states(config.assessment.start_states)
     own = START_STATES.get(world, ())
     if states or not own:

@@ -13,6 +13,8 @@ from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.ranges import MOST, flag, real, whole
 
 MAX_SEED = MOST
+ORDINARY: dict[str, Any] = {"beta": 0.0, "beta_variance": 0.0, "target_error": None}
+"""Settings of training for return alone."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class TrainConfig:
     """The agent's settings."""
     beta: float = 0.0
     """Evaluability coefficient β: how much the policy gives for being predictable. 0 is ordinary training."""
+    target_error: float | None = None
+    """Evaluation error at start states that is asked for, in units of return: β then begins at 0, rises while the error is above
+    and falls while it is below, and `beta` is its upper limit."""
+    target_rate: float = 0.01
+    """By what share of its limit β rises in an update in which the error is twice its target."""
     beta_variance: float = 0.0
     """Weight of a penalty on the variance of returns from a start state."""
     evaluator_mode: Literal["none", "colearned", "frozen"] | None = None
@@ -129,6 +136,7 @@ class TrainConfig:
     def _validate_evaluation(self) -> None:
         for name in ("beta", "beta_variance"):
             real(flag("", name), getattr(self, name), least=0)
+        self._validate_control()
         whole("ramp", self.ramp, least=0)
         real("max-shift", self.max_shift, above=0)
         whole("rollouts-per-start", self.rollouts_per_start)
@@ -151,6 +159,18 @@ class TrainConfig:
         self.assessment.validate()
         self.evaluator.validate()
         self._validate_remembered()
+
+    def _validate_control(self) -> None:
+        """What decides on β by itself must have something to decide on."""
+        real("target-rate", self.target_rate, above=0)
+        if self.target_error is not None:
+            real("target-error", self.target_error, above=0)
+            if self.beta == 0:
+                raise InputError(
+                    f"target-error: {self.target_error} has no effect with beta 0, the upper limit of β; must be above 0"
+                )
+        if self.evaluator.warmup_ends == "auto" and self.evaluator_mode == "frozen":
+            raise InputError("evaluator.warmup-ends: auto does not go with a frozen evaluator, which has no warm-up")
 
     def _validate_remembered(self) -> None:
         """What the evaluator learns from must be there."""

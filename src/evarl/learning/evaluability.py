@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from evarl.agents.advantages import returns_to_go
+from evarl.agents.advantages import next_values, returns_to_go
 from evarl.agents.agent import Agent, Metrics
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
@@ -18,8 +18,10 @@ from evarl.assessment.behaviour import Behaviour, BehaviourKind, observe
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator, Offered
 from evarl.evaluators.knowledge import Knowledge, Known
 from evarl.evaluators.memory import Memory, PolicyRecord, Reservoir, empty_slots
+from evarl.evaluators.targets import following
 from evarl.keys import split
 from evarl.learning.configuration import TrainConfig
+from evarl.learning.control import Dual, Warmup, raise_beta, record_error, running_rate, watch_skill
 from evarl.learning.weigh import (
     EVERY,
     Evidence,
@@ -39,8 +41,6 @@ STARTS = 4
 """Episodes of each environment in a batch, the first ones, whose start states count where an evaluator knows no others."""
 DIVERSE = 64
 """States kept of each policy in a reservoir."""
-SLOWEST = 0.05
-"""Weight of a new policy in running means, once there have been 1/SLOWEST; before that, all count alike."""
 
 
 class EvaluationState(struct.PyTreeNode):
@@ -58,6 +58,10 @@ class EvaluationState(struct.PyTreeNode):
     lowest: Behaviour
     """Least and greatest behaviour seen so far, leaf by leaf: beyond them the evaluator has learnt nothing."""
     highest: Behaviour
+    warmup: Warmup | None = None
+    """None unless the warm-up ends by itself."""
+    dual: Dual | None = None
+    """None unless β follows a target of the evaluation error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +94,11 @@ class Evaluability:
     def contexts(self) -> int:
         """The number C of contexts in which every policy is assessed."""
         return self.config.groups
+
+    @property
+    def own_values(self) -> bool:
+        """Whether the evaluator's own values follow where a batch cuts an episode; a frozen one's never do."""
+        return self.config.evaluator.bootstrap == "evaluator" and self.frozen is None
 
     @property
     def kept(self) -> int:
@@ -130,7 +139,8 @@ def begin(fixed: Evaluability, key: Key) -> EvaluationState:
     if frozen is None:
         slots = settings.policies * fixed.contexts
         told = settings.lower_quantile is not None
-        memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes, told)
+        followed = settings.bootstrap == "evaluator"
+        memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes, told, followed)
         if settings.memory == "diverse":
             memory = memory.replace(**_reservoirs(fixed))
     horizon = fixed.assessment.horizon
@@ -142,6 +152,8 @@ def begin(fixed: Evaluability, key: Key) -> EvaluationState:
         batch_mean=jnp.zeros(()),
         lowest=full(jnp.inf) if frozen is None else frozen.lowest,
         highest=full(-jnp.inf) if frozen is None else frozen.highest,
+        warmup=Warmup.create() if settings.warmup_ends == "auto" else None,
+        dual=None if fixed.config.target_error is None else Dual.create(),
     )
 
 
@@ -163,19 +175,36 @@ def gather_evidence(
 ) -> Evidence:
     """What a batch and an assessment say about the current policy.
 
-    Returns are continued by the critic where the batch cut an episode. Baselines are those before this update.
+    Returns are continued where the batch cut an episode, by the critic or by the evaluator. Baselines, and that evaluator, are
+    those before this update.
     """
     if fixed.config.evaluator.states == "start":  # the others are not predicted
         first = jnp.cumsum(trajectory.start_label >= 0, axis=0) <= STARTS
         trajectory = trajectory.replace(start_label=jnp.where(first, trajectory.start_label, -1))
     seen = (trajectory.context,) if fixed.config.critic_sees_context and trajectory.context is not None else ()
     value = agent.value(policy, trajectory.observation, *seen)
-    last = agent.value(policy, trajectory.last_observation, *seen)
-    ends = trajectory.terminated, trajectory.truncated
-    returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
     act = lambda observation: agent.distribution(policy, observation)  # noqa: E731
     observed = observe(fixed.behaviour, rollout, act, fixed.assessment.discount)
+    if fixed.own_values:
+        returns = continued_returns(fixed, state.evaluator, trajectory, observed.behaviour)
+    else:
+        last = agent.value(policy, trajectory.last_observation, *seen)
+        ends = trajectory.terminated, trajectory.truncated
+        returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
     return Evidence(trajectory, returns, value, rollout, observed, state.baseline, state.loss_baseline)
+
+
+def continued_returns(
+    fixed: Evaluability, evaluator: EvaluatorState, trajectory: Trajectory, behaviour: Behaviour
+) -> Float[Array, "T N"]:
+    """Returns-to-go that V̂ continues where the batch cut an episode and, if so configured, at the time limit."""
+    reward, discount = trajectory.reward, fixed.config.discount
+    at = lambda observation: predict_all(fixed, evaluator, observation, behaviour)  # noqa: E731
+    last = at(trajectory.last_observation[None])[0]
+    if fixed.config.evaluator.truncation == "bootstrap":
+        beyond = next_values(jnp.zeros_like(reward), last, at(trajectory.final_observation), trajectory.truncated)
+        reward = reward + discount * jnp.where(trajectory.truncated & ~trajectory.terminated, beyond, 0.0)
+    return returns_to_go(reward, last, trajectory.terminated, trajectory.truncated, discount)
 
 
 def remember(
@@ -192,15 +221,19 @@ def remember(
         return state
     # with new contexts, episodes begin in step 0
     steps = slice(1) if fixed.config.evaluator.states == "start" else slice(None)
-    told = None if fixed.config.evaluator.lower_quantile is None else evidence.value
-    batch = evidence.trajectory.observation, evidence.returns, told
-    observation, target, told = jax.tree.map(lambda x: by_context(x[steps], contexts), batch)
-    count = target.shape[1]
+    told, onward = None if fixed.config.evaluator.lower_quantile is None else evidence.value, None
+    if fixed.own_values:
+        key, own = jax.random.split(key)
+        onward = following(fixed.config.evaluator, evidence.trajectory, fixed.config.discount, own)
+    batch = evidence.trajectory.observation, evidence.returns, told, onward
+    batch = jax.tree.map(lambda x: by_context(x[steps], contexts), batch)
+    count = batch[1].shape[1]
     if fixed.kept < count:  # the same steps of the same environments in every context
         rows = jax.random.choice(key, count, (fixed.kept,), replace=False)
-        observation, target, told = jax.tree.map(lambda x: x[:, rows], (observation, target, told))
+        batch = jax.tree.map(lambda x: x[:, rows], batch)
+    observation, target, told, onward = batch
     behaviour = behaviours(evidence.observed.behaviour, contexts)
-    records = PolicyRecord(observation, target, behaviour, told)
+    records = PolicyRecord(observation, target, behaviour, told, onward)
     return state.replace(
         memory=state.memory.store(index, records),
         evaluator=fixed.evaluator.rescale(state.evaluator, records, rate),
@@ -272,6 +305,17 @@ def fit(
     return state.replace(evaluator=evaluator), {"evaluator_loss": loss}
 
 
+def watch(
+    fixed: Evaluability, state: EvaluationState, skill: Float[Array, ""], index: Int[Array, ""]
+) -> tuple[EvaluationState, Metrics]:
+    """Let the warm-up end, if it ends by itself, by the skill on a batch that the evaluator was not fitted to."""
+    if state.warmup is None:
+        return state, {}
+    settings = fixed.config.evaluator
+    warmup = watch_skill(state.warmup, skill, index, settings.warmup, settings.warmup_window)
+    return state.replace(warmup=warmup), {"warmup_ended": (warmup.ended >= 0).astype(jnp.float32)}
+
+
 def weigh_policy(
     fixed: Evaluability, state: EvaluationState, evidence: Evidence, index: Int[Array, ""]
 ) -> tuple[EvaluationState, GradientWeights | None, Metrics]:
@@ -283,16 +327,36 @@ def weigh_policy(
     loss_baseline = state.loss_baseline + running_rate(index) * (squared - state.loss_baseline)
     state, weights = state.replace(loss_baseline=loss_baseline), None
     if config.beta > 0 or config.beta_variance > 0:
-        size = ramp(config, index)
+        size = ramp(config, index, state.warmup)
         at = lambda behaviour, thinning: predict(  # noqa: E731
             fixed, state.evaluator, evidence.trajectory, behaviour, thinning
         )
         beta = jnp.float32(config.beta) * size
+        if state.dual is not None:
+            limit, beta = beta, state.dual.beta
+            state = state.replace(dual=follow(config, state.dual, metrics, limit))
+        if state.warmup is not None or state.dual is not None:
+            metrics["beta"] = beta
         weights, weighed = weigh(
             fixed.objective, evidence._replace(predicted=predicted), at, beta, size, fixed.thinning
         )
         metrics |= weighed
     return state, weights, metrics | {"assessment_return": evidence.observed.returns.mean(axis=1).mean()}
+
+
+def follow(config: TrainConfig, dual: Dual, errors: Metrics, limit: Float[Array, ""]) -> Dual:
+    """The next β, by the running mean of the error at start states; `limit` is 0 in the warm-up.
+
+    Where several rollouts begin at one state, the error is √(mean (G − V̂)(G' − V̂)), in which there is no noise of single
+    returns; elsewhere it is the mean of |G − V̂|, in which there is.
+    """
+    assert config.target_error is not None
+    paired = config.rollouts_per_start > 1
+    measured = errors["start_squared_error_corrected"] if paired else errors["start_error"]
+    dual = record_error(dual, measured, limit > 0)
+    error = jnp.sqrt(jnp.maximum(dual.error, 0.0)) if paired else dual.error
+    beta = raise_beta(dual.beta, error, config.target_error, config.target_rate * config.beta, limit)
+    return dual.replace(beta=jnp.where(dual.measured > 0, beta, dual.beta))
 
 
 def predict(
@@ -422,21 +486,22 @@ def first_starts(label: Int[Array, "T N"], count: int) -> Int[Array, "count N"]:
     return jnp.where(found > 0, steps - found, 0)
 
 
-def running_rate(index: Int[Array, ""]) -> Float[Array, ""]:
-    """Weight of the index-th policy in running means."""
-    return jnp.maximum(SLOWEST, 1.0 / (index.astype(jnp.float32) + 1.0))
-
-
 def fit_steps(config: TrainConfig, index: Int[Array, ""]) -> Int[Array, ""]:
-    """Gradient steps of the evaluator: none in the warm-up, many at its end, a few in every n-th update after it, last ones."""
+    """Gradient steps of the evaluator: none in the warm-up, many at its end, a few in every n-th update after it, last ones.
+
+    A warm-up that ends by itself has those of every n-th update from the first on, and the many where it may end at the earliest.
+    """
     settings = config.evaluator
-    due = (index > settings.warmup) & ((index - settings.warmup) % settings.every == 0)
+    due = (index - settings.warmup) % settings.every == 0
+    if settings.warmup_ends == "fixed":
+        due = (index > settings.warmup) & due
     steps = jnp.where(index == settings.warmup, settings.initial_steps, jnp.where(due, settings.steps, 0))
     return steps + jnp.where(index == config.updates - 1, settings.final_steps, 0)
 
 
-def ramp(config: TrainConfig, index: Int[Array, ""]) -> Float[Array, ""]:
+def ramp(config: TrainConfig, index: Int[Array, ""], watched: Warmup | None = None) -> Float[Array, ""]:
     """The factor of β: 0 during the warm-up, which a frozen evaluator does not need, then up to 1 over `ramp` updates."""
     warmup = 0 if config.evaluator_mode == "frozen" else config.evaluator.warmup
-    since = (index - warmup + 1).astype(jnp.float32)
-    return jnp.clip(since / max(1, config.ramp), 0.0, 1.0)
+    since = (index - (warmup if watched is None else watched.ended) + 1).astype(jnp.float32)
+    size = jnp.clip(since / max(1, config.ramp), 0.0, 1.0)
+    return size if watched is None else jnp.where(watched.ended >= 0, size, 0.0)

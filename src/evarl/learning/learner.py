@@ -113,13 +113,14 @@ class Learner:
                 fixed, evaluation, self.agent, state.agent.policy, trajectory, rollout
             )
             fresh = evaluability.fresh_errors(fixed, evaluation, evidence)
+            evaluation, watched = evaluability.watch(fixed, evaluation, fresh["skill"], index)
             evaluation = evaluability.remember(fixed, evaluation, evidence, index, keys.remember)
             if keys.reservoir is not None:
                 tried = None if perturbed is None else perturbed.records
                 evaluation = evaluability.remember_diverse(fixed, evaluation, evidence, index, tried, keys.reservoir)
             evaluation, fitted = evaluability.fit(fixed, evaluation, index, keys.fit)
             evaluation, weights, weighed = evaluability.weigh_policy(fixed, evaluation, evidence, index)
-            metrics |= fresh | fitted | weighed
+            metrics |= fresh | watched | fitted | weighed
             if perturbed is not None:
                 metrics["perturbed_steps"] = perturbed.steps
         agent, improved = self.agent.improve(state.agent, keys.improve, trajectory, weights)
@@ -200,7 +201,7 @@ def make_learner(
     if assessment is None:
         return Learner(config, simulator_for(world), agent, None)
     assessment.check_compatible(world)
-    kind = behaviour_kind(config.assessment.behaviour)
+    kind = behaviour_kind(config.assessment.behaviour, world.action_space)
     shapes = behaviour_shapes(kind, agent, assessment, config.assessment.replicates)
     scenarios = jnp.asarray(assessment.observations())
     evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes)

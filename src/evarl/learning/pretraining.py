@@ -13,7 +13,7 @@ from evarl.assessment.assessment import Assessment
 from evarl.errors import InputError
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
 from evarl.evaluators.memory import Memory, PolicyRecord
-from evarl.learning.configuration import TrainConfig
+from evarl.learning.configuration import ORDINARY, TrainConfig
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import LearnerState, make_learner
 
@@ -48,9 +48,15 @@ def remember(
     Training is ordinary (β = 0) and the evaluator passive, so the policies are those of the run without an evaluator.
     """
     memory = dataclasses.replace(
-        config.evaluator, memory="recent", policies=1, transitions=transitions, warmup=config.updates, file=None
+        config.evaluator,
+        memory="recent",
+        policies=1,
+        transitions=transitions,
+        warmup=config.updates,
+        warmup_ends="fixed",
+        file=None,
     )
-    passive = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="colearned", evaluator=memory)
+    passive = dataclasses.replace(config, **ORDINARY, evaluator_mode="colearned", evaluator=memory)
     learner = make_learner(passive, assessment)
     if not learner.world.can_restart:
         raise InputError(f"{config.world}: a host world cannot be trained again bit for bit; use a JAX world")
@@ -70,7 +76,7 @@ def remember(
 def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int) -> tuple[Evaluator, EvaluatorState]:
     """An evaluator fitted from scratch to the policies of some of the seeds, given by their positions `rows`."""
     recent = dataclasses.replace(config.evaluator, memory="recent")
-    passive = dataclasses.replace(config, beta=0.0, beta_variance=0.0, evaluator_mode="colearned", evaluator=recent)
+    passive = dataclasses.replace(config, **ORDINARY, evaluator_mode="colearned", evaluator=recent)
     evaluator = make_learner(passive, past.assessment).evaluator
     assert evaluator is not None
     memory = Memory(jax.tree.map(lambda leaf: jnp.asarray(_merged(leaf[rows])), past.policies))
@@ -80,7 +86,9 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
         init_key, fit_key = jax.random.split(key)
         state = evaluator.init(init_key)
         slots = memory.slots
-        every = slots.replace(observation=_merged(slots.observation), target=_merged(slots.target))
+        by_policy = slots.observation, slots.target, slots.following
+        observation, target, following = jax.tree.map(_merged, by_policy)
+        every = slots.replace(observation=observation, target=target, following=following)
         state = evaluator.rescale(state, every, jnp.ones(()))
         return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), fit_key)[0]
 

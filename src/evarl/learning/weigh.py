@@ -28,6 +28,7 @@ evaluator does not use it. Second, the mean of that over the other contexts. Wit
 stay at 1.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -131,17 +132,15 @@ def weigh(
         if objective.gradient == "score":
             weight = jnp.ones_like(shift)
             bonus -= beta * hold(centred(squared, start), start, done)
-        elif evidence.observed.behaviour.pathwise is not None:
+        if evidence.observed.behaviour.pathwise is not None:
             slope = pathwise_weights(beta, shift, valid, evidence.observed.behaviour, some)
     else:
         u, slope = behaviour_weights(beta, thinning.of(shift), thinning.of(valid), evidence.observed, some)
         advantage = _assessment_advantages(share, u, evidence)
     if objective.shape == "assessment":
         weight, bonus = jnp.ones_like(weight), jnp.zeros_like(bonus)
-    pathwise = None
-    if slope is not None:
-        pathwise = PathwiseTerm(jax.tree.map(lambda x: share * x, slope), evidence.observed.pathwise)
     scale = bound(objective, evidence, jnp.where(rollout.alive, advantage, 0.0))
+    pathwise, held = (None, scale) if slope is None else _pathwise_term(objective, evidence, share, slope)
     if objective.beta_variance > 0:
         spread = jnp.where(start & paired, (evidence.returns - others) ** 2, 0.0)
         centre = centred_by_start(spread, trajectory.start_label, start & paired, objective.rollouts_per_start)
@@ -150,7 +149,9 @@ def weigh(
     if objective.entropy > 0:
         alive = rollout.alive.astype(advantage.dtype)
         weights = weights.replace(entropy=(objective.entropy * alive / alive.sum()).reshape(-1))
-    return jax.lax.stop_gradient(weights), _metrics(weight, scale, u)
+    bounded = (scale < 1.0) if pathwise is None else (scale < 1.0) | (held < 1.0)
+    shown = _metrics(weight, scale, u) if jax.tree.leaves(u) else _metrics(weight, held, slope)
+    return jax.lax.stop_gradient(weights), shown | {"weights_bounded": bounded.astype(weight.dtype)}
 
 
 def _errors(
@@ -213,6 +214,8 @@ def _surprise(
     single context it is a running mean.
     """
     contexts = objective.contexts
+    if not jax.tree.leaves(evidence.observed.to_go):  # predictions do not depend on what happens in the assessment
+        return jnp.zeros_like(evidence.rollout.reward)
     if contexts == 1:
         return (masked_mean(squared, where) - evidence.loss_baseline) * jnp.ones_like(evidence.rollout.reward)
     total, count = (
@@ -262,6 +265,8 @@ def behaviour_weights(
     With several replicates, the weight of a replicate uses d and ∂V̂ at the mean of the *others*, so that it is
     independent of the rollout whose score it multiplies; with one there is no other.
     """
+    if not jax.tree.leaves(observed.to_go):
+        return None, pathwise_weights(beta, error, valid, observed.behaviour, predict)
     returns = jax.tree.map(lambda x: x[0], observed.to_go)  # [k, R, ...]
     replicates = jax.tree.leaves(returns)[0].shape[1]
     count = jnp.maximum(valid.sum(), 1).astype(error.dtype)
@@ -291,6 +296,15 @@ def behaviour_weights(
     return u, jax.tree.map(lambda x: 2.0 * beta * x.mean(axis=0), pathwise)
 
 
+def _pathwise_term(
+    objective: Objective, evidence: Evidence, share: Float[Array, ""], slope: Any
+) -> tuple[PathwiseTerm, Float[Array, ""]]:
+    """The part of the gradient that goes through Ξ directly, and the factor that bounds it."""
+    slope = jax.tree.map(lambda x: share * x, slope)
+    scale = bound(objective, evidence, slope)
+    return PathwiseTerm(jax.tree.map(lambda x: scale * x, slope), evidence.observed.pathwise), scale
+
+
 def _assessment_advantages(share: Float[Array, ""], u: Any, evidence: Evidence) -> Float[Array, "h k R"]:
     """What multiplies the score of each assessment step: u times the advantage of the step, over all statistics."""
 
@@ -300,16 +314,17 @@ def _assessment_advantages(share: Float[Array, ""], u: Any, evidence: Evidence) 
         each = share * u[None] * (to_go - baselines(to_go, running)) / to_go.shape[2]
         return each.sum(axis=tuple(range(3, each.ndim))) if each.ndim > 3 else each
 
-    return jax.tree.reduce(jnp.add, jax.tree.map(term, u, evidence.observed.to_go, evidence.baseline))
+    terms = jax.tree.leaves(jax.tree.map(term, u, evidence.observed.to_go, evidence.baseline))
+    return functools.reduce(jnp.add, terms) if terms else jnp.zeros_like(evidence.rollout.reward)
 
 
-def bound(objective: Objective, evidence: Evidence, advantage: Float[Array, "h k R"]) -> Float[Array, ""]:
-    """The factor that the assessment's advantages are multiplied by; 1 unless they outweigh the deployment batch.
+def bound(objective: Objective, evidence: Evidence, weights: Any) -> Float[Array, ""]:
+    """The factor that the assessment's advantages, or its cotangents, are multiplied by; 1 unless they outweigh the batch.
 
     They are summed in the policy gradient, beside the mean of deployment advantages whose weights stay within
     1 ± max_shift. So their sizes add up to at most max_shift standard deviations of those advantages.
     """
-    total = jnp.abs(advantage).sum()
+    total = functools.reduce(jnp.add, [jnp.abs(x).sum() for x in jax.tree.leaves(weights)])
     reach = objective.max_shift * jnp.std(evidence.returns - evidence.value)
     return jnp.where(total > reach, reach / jnp.maximum(total, 1e-30), 1.0)
 
@@ -337,8 +352,7 @@ def _metrics(weight: Float[Array, "T N"], scale: Float[Array, ""], u: Any) -> di
     leaves = jax.tree.leaves(u)
     all_u = leaves[0] if len(leaves) == 1 else jnp.concatenate([leaf.reshape(-1) for leaf in leaves])
     metrics = {f"weight_{name}": getattr(weight, name)() for name in ("mean", "min", "max")}
-    metrics |= {f"assessment_weight_{name}": scale * getattr(all_u, name)() for name in ("mean", "min", "max")}
-    return metrics | {"weights_bounded": (scale < 1.0).astype(all_u.dtype)}
+    return metrics | {f"assessment_weight_{name}": scale * getattr(all_u, name)() for name in ("mean", "min", "max")}
 
 
 def baselines(

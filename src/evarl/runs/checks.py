@@ -80,6 +80,8 @@ def cautions(config: TrainConfig, metrics: pa.Table | None = None) -> dict[str, 
             f"the assessment return was {same[0]:.3f} in each of {len(same)} updates (seed {', '.join(map(str, constant))}), so "
             "it does not distinguish policies; use a longer --assessment.horizon, or other start states"
         )
+    if (going_on := _unended_warmups(config, metrics)) is not None:
+        found["warm-up"] = going_on
     if "weights_bounded" in metrics.column_names:
         bounded = np.unique(update[metrics["weights_bounded"].to_numpy(zero_copy_only=False) > 0])
         if bounded.size:
@@ -89,6 +91,22 @@ def cautions(config: TrainConfig, metrics: pa.Table | None = None) -> dict[str, 
                 "--beta, or use a longer --assessment.horizon"
             )
     return found
+
+
+def _unended_warmups(config: TrainConfig, metrics: pa.Table) -> str | None:
+    """Seeds whose warm-up should have ended by itself and had not in the last update of the run; None if there are none."""
+    if "warmup_ended" not in metrics.column_names or max(config.beta, config.beta_variance) == 0:
+        return None
+    last = metrics["update"].to_numpy() == config.updates - 1
+    ended = metrics["warmup_ended"].to_numpy(zero_copy_only=False) > 0
+    seeds = metrics["seed"].to_numpy()[last & ~ended]
+    if not seeds.size:
+        return None
+    return (
+        f"the warm-up of seed {', '.join(map(str, seeds))} did not end within {config.updates} updates, and β had no effect: the "
+        "evaluator's skill over predictors without Ξ was not positive for long enough; train for more updates, use other start "
+        "states, or --evaluator.warmup-ends fixed"
+    )
 
 
 def _never_varied(returns: np.ndarray, config: TrainConfig) -> bool:

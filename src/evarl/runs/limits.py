@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from evarl.assessment.configuration import behaviour_names
+from evarl.learning.candidates import CONTEXTS, ROLLOUTS
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import DIVERSE
 from evarl.ranges import whole
@@ -14,12 +16,22 @@ from evarl.sizes import (
     matrix_entries,
     observation_bytes,
 )
+from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import AnyWorld
 
 METRIC_BYTES = 100
 """Least size of one row of the metrics."""
 STEP_BYTES = 18
 """Least size of one step of a trajectory without its observation: action, log-probability, reward, flags, label."""
+
+
+def behaviour_numbers(config: TrainConfig, world: AnyWorld) -> int:
+    """Least count of numbers in the behaviour at one start state that come from rollouts; of own kinds nothing is known."""
+    space = world.action_space
+    actions = space.n if isinstance(space, Discrete) else space.size
+    each = {"rewards": 1, "trajectory": world.observation_space.size + actions + 2}
+    names = behaviour_names(config.assessment.behaviour)
+    return sum(config.assessment.horizon * each[name] if name in each else 1 for name in names)
 
 
 def check_training(config: TrainConfig, world: AnyWorld) -> None:
@@ -38,6 +50,7 @@ def check_training(config: TrainConfig, world: AnyWorld) -> None:
     if agent.algorithm == "ppo":
         passes = float(agent.ppo.epochs) * agent.ppo.minibatches
         check_time("agent.ppo.epochs", agent.ppo.epochs, passes, "an update")
+    check_time("agent.critic-steps", agent.critic_steps, agent.critic_steps, "an update")
     check_time("horizon", world.horizon, world.horizon, "an episode")
     check_time("steps", config.steps, config.steps, "an update")
     rows = float(config.updates) * config.seeds
@@ -49,12 +62,18 @@ def check_training(config: TrainConfig, world: AnyWorld) -> None:
 def _check_evaluation(config: TrainConfig, world: AnyWorld, batch: float) -> None:
     """The part of `check_training` that evaluation-aware training adds."""
     wanted, network = config.assessment, config.evaluator.network
-    given = wanted.file is not None or wanted.start_states or config.world == "navigation"
+    own = config.world == "navigation" and wanted.select is None
+    given = wanted.file is not None or wanted.start_states or own
     scenarios = 1 if given else wanted.scenarios
     check_assessment(world, scenarios * config.groups, wanted.horizon, wanted.replicates)
+    contributions = 4.0 * wanted.horizon * scenarios * behaviour_numbers(config, world)  # running means
+    check_memory("assessment.behaviour", wanted.behaviour, contributions, "what each step contributes to it")
     if not given and wanted.base_run is None and world.can_restart:
         loops = float(wanted.base_updates) * config.steps
         check_time("assessment.base-updates", wanted.base_updates, loops, "training the base policy")
+        if wanted.select == "greedy":
+            check_memory("assessment.candidates", wanted.candidates, 40.0 * wanted.candidates**2, "their covariance")
+            check_assessment(world, wanted.candidates * CONTEXTS, wanted.horizon, max(ROLLOUTS, wanted.replicates))
     value = f"width {network.width}, {network.layers} layers"
     layers = network.layers if network.kind in ("listing", "pairs") else 1
     weights = matrix_entries(world.observation_space.size, network.width) + 4.0 * layers * network.width**2
@@ -68,7 +87,11 @@ def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios
     """The memory of policies, and the gradient steps of an evaluator that is fitted to it."""
     evaluator, space = config.evaluator, world.observation_space
     kept = min(batch, evaluator.transitions or batch)
-    memory = evaluator.policies * (kept * (observation_bytes(space) + 4) + 4 * scenarios)
+    row = observation_bytes(space) + 4
+    if evaluator.bootstrap == "evaluator":
+        row += observation_bytes(space) + 8
+    shown = 4.0 * config.groups * scenarios * behaviour_numbers(config, world)
+    memory = evaluator.policies * (kept * row + shown)
     check_memory("evaluator.policies", evaluator.policies, memory, "the memory of policies")
     if evaluator.memory == "diverse":
         many = 2.0 * evaluator.reservoir * DIVERSE * (observation_bytes(space) + 4)

@@ -98,9 +98,12 @@ def _rows(table: ReportTable) -> str:
 
 
 def study_blocks(folder: Path) -> dict[str, str]:
-    """Contents of the marked places of docs/studies.md, by name: the tables of the studies that are not in the paper."""
+    """Contents of the marked places of docs/studies.md, by name: the tables of the studies that are not in the paper.
+
+    A study of which nothing is finished has none.
+    """
     results = [study(name).results(LAPTOP, Store(folder)) for name in OWN_STUDIES]
-    return {table.name: _rows(table) for one in results for table in one.tables}
+    return {table.name: _rows(table) for one in results for table in one.tables if table.rows}
 
 
 if __name__ == "__main__":

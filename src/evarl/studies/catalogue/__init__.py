@@ -26,6 +26,7 @@ PAPER_STUDIES = {
 """Name and summary of each result of the paper."""
 
 OWN_STUDIES = {
+    "choices": "start states, the end of the warm-up and β: set by hand, or decided in training",
     "families": "families of worlds with a hidden context: passive, and trained to be evaluable",
     "gradients": "gradient × β on navigation, with passive, co-learned and frozen evaluators",
     "held-out": "errors of evaluators on policies of seeds that they were not fitted to",
