@@ -61,6 +61,23 @@ def test_killed_ten_times_and_resumed_is_bit_identical(tmp_path):
     assert_kills_change_nothing(tmp_path, 10)
 
 
+def test_a_diverse_memory_goes_on_from_a_checkpoint_as_if_nothing_had_been(small, tmp_path):
+    """Continued from the checkpoint before the last, while the reservoirs are being replaced: the same bits."""
+    kept = {"memory": "diverse", "reservoir": 5, "perturbed": 2, "perturbed_environments": 1}
+    evaluator = dataclasses.replace(small.evaluator, **kept, warmup=2, initial_steps=3, policies=2)
+    assessment = dataclasses.replace(small.assessment, scenarios=4)
+    config = dataclasses.replace(small, evaluator_mode="colearned", evaluator=evaluator, assessment=assessment)
+    whole = evarl.train(config, out=tmp_path / "whole", quiet=True, checkpoint_seconds=1e-6)
+    shutil.copytree(whole.path, tmp_path / "again")
+    (tmp_path / "again" / "summary.json").unlink()
+    *_, before, newest = sorted((tmp_path / "again" / "checkpoints" / "seeds-0-1").iterdir())
+    assert before.name > "update-000000002"
+    newest.unlink()
+    evarl.train(config, out=tmp_path / "again", resume=True, quiet=True)
+    names = [str(newest.relative_to(tmp_path / "again")), *(f"evaluator/seed-{seed}.safetensors" for seed in (0, 1))]
+    assert same_files(whole.path, tmp_path / "again", [*RESULTS, *names])
+
+
 @pytest.mark.slow
 def test_what_training_decides_by_itself_survives_kills(tmp_path):
     """Start states that were chosen, a warm-up that ends by itself and a β that follows a target."""

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 from evarl.assessment.scenarios import NAME
 from evarl.errors import InputError
 from evarl.ranges import whole
-from evarl.simulation.rollouts import Act, AssessmentRollout, AssessmentSize, Mapping, unchanged
+from evarl.simulation.compiled import CompiledSimulator
+from evarl.simulation.rollouts import Act, AssessmentRollout, AssessmentSize, Mapping, PerturbedAct, unchanged
 from evarl.simulation.simulator import Simulator, simulator_for
 from evarl.worlds.world import AnyWorld, Key
 
@@ -85,11 +86,30 @@ class Assessment:
         the call can be traced.
         """
         deployment = deployment or self.world
-        mapping = Mapping(self.map_observation, self.map_action, deployment.action_space)
         if contexts is not None:
             contexts = self._contexts_here(deployment, contexts)
         size = AssessmentSize(self.horizon, replicates)
-        return self.simulator.assess(act, self.start_states, size, key, mapping, contexts)
+        return self.simulator.assess(act, self.start_states, size, key, self._mapping(deployment), contexts)
+
+    def take_perturbed(
+        self,
+        act: PerturbedAct,
+        key: Key,
+        replicates: int,
+        deployment: AnyWorld,
+        contexts: Float[Array, "C P"] | None = None,
+    ) -> AssessmentRollout:
+        """As `take`, for a perturbed policy in a compiled world; its log-probabilities are not known, and 0."""
+        simulator = self.simulator
+        assert isinstance(simulator, CompiledSimulator)
+        if contexts is not None:
+            contexts = self._contexts_here(deployment, contexts)
+        size = AssessmentSize(self.horizon, replicates)
+        return simulator.assess_perturbed(act, self.start_states, size, key, self._mapping(deployment), contexts)
+
+    def _mapping(self, deployment: AnyWorld) -> Mapping:
+        """The translation for a policy that takes the actions of the deployment world."""
+        return Mapping(self.map_observation, self.map_action, deployment.action_space)
 
     def _contexts_here(self, deployment: AnyWorld, contexts: Float[Array, "C P"]) -> Float[Array, "C Q"]:
         """Contexts of the assessment's world: mapped, or those that have the same names."""

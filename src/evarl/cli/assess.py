@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from evarl.evaluation.assess import AssessmentResult
 
+OUTSIDE = "outside what this evaluator knows"
 BESIDE = 4
 """Pictures of start states in one row."""
 MOST_RANGES = 6
@@ -24,7 +25,11 @@ MOST_RANGES = 6
 
 @dataclass(frozen=True)
 class Assess(PrintsResults):
-    """Roll a policy through a run's assessment once, and predict its deployment value with the run's evaluator."""
+    """Roll a policy through a run's assessment once, and predict its deployment value with the run's evaluator.
+
+    After training with --evaluator.memory diverse, the value has an interval, and behaviour that is unlike anything the evaluator
+    remembers is reported first.
+    """
 
     run: RunPath
     """Directory of a finished run with an evaluator."""
@@ -63,6 +68,8 @@ def run(arguments: list[str]) -> None:
         _print(found)
     elif found.not_fitted is not None:
         notify(f"warning: {found.not_fitted}")
+    elif found.judgement.outside is not None:
+        notify(f"warning: {OUTSIDE}: {found.judgement.outside}")
     for told in [] if found.not_fitted else _extrapolations(found):
         notify(f"warning: {told}, the range in training; the prediction is an extrapolation")
     for told in [] if found.not_fitted else found.outside_contexts:
@@ -84,6 +91,8 @@ def _extrapolations(found: "AssessmentResult") -> list[str]:
 def _print(found: "AssessmentResult") -> None:
     from evarl.report.pictures import is_board, numbers
 
+    if found.judgement.outside is not None and found.not_fitted is None:
+        print(f"{OUTSIDE}: {found.judgement.outside}\n")
     print(plain_text(f"{found.policy}, assessed in {found.run} (seed {found.seed}, {found.world})"), end="\n\n")
     if found.context is not None:
         site = ", ".join(f"{name}={value:g}" for name, value in found.context.items())
@@ -119,6 +128,14 @@ def _print_predictions(found: "AssessmentResult") -> None:
     spread = "" if deviation is None else f", standard deviation {deviation:.3f} over them"
     starts = f"{found.distinct} distinct of {found.drawn} drawn from μ_D"
     print(f"\npredicted deployment value {found.mean:.3f} (start states: {starts}{spread})")
+    interval = found.judgement.interval
+    if interval is None:
+        print(f"no interval: {found.judgement.no_interval}")
+    else:
+        share = f"{interval.confidence:.0%} interval"
+        print(
+            f"{share} {interval.low:.3f} to {interval.high:.3f} (calibrated on {interval.policies} held-out policies)"
+        )
     for state, value in zip(found.states, found.predicted_at_states, strict=True):
         print(f"predicted value at {', '.join(f'{x:g}' for x in state)}: {value:.3f}")
 

@@ -1,5 +1,6 @@
 """`assess`: the assessment of one policy, and the value that a run's evaluator predicts from it."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,9 @@ from evarl.assessment.behaviour import Behaviour
 from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
 from evarl.evaluation.inputs import AssessedPolicy, agent_policy, import_policy, opened, read_policy, root_key
+from evarl.evaluation.knowledge import Judgement, judge
 from evarl.evaluation.predictions import Assessed, BehaviourPredictor
-from evarl.evaluators.evaluator import features
+from evarl.evaluators.evaluator import LearntEvaluator, features
 from evarl.ranges import whole
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
@@ -84,6 +86,8 @@ class AssessmentResult:
     """Sentences about given numbers that training never draws."""
     truth: SiteValue | None = None
     """In a family of worlds: the policy's value there, unless it was not asked for."""
+    judgement: Judgement = Judgement(None, None, None, None)
+    """What the evaluator knows about such policies: an interval, and a warning if it knows nothing."""
 
     @property
     def mean_returns(self) -> Float[np.ndarray, " k"]:
@@ -143,7 +147,8 @@ def assess(
     """
     run = opened(run)
     check_states("samples", samples, run.world)
-    seed, learnt = run.seeds[0] if seed is None else seed, run.evaluator_state(seed)
+    seed = run.seeds[0] if seed is None else seed
+    learnt = run.evaluator_state(seed)
     given, queries = parse_states(run, states)
     assessed_policy, name = _policy(run, seed, policy, policy_import, policy_seed)
     start_key, assessment_key = jax.random.split(root_key(random_seed))
@@ -153,10 +158,36 @@ def assess(
     starts, assessed = _tested(run, predictor, assessed_policy, site, (start_key, assessment_key), samples)
     if site is not None:
         on_site["truth"] = _truth(run, assessed_policy, site, truth_key, truth_episodes, policy_import is None)
+    found = _result(run, (seed, learnt), name, predictor, starts, assessed)
+    if given:
+        at_states = np.empty(0) if found.not_fitted else predictor.predict(learnt.state, assessed.behaviour, queries)
+        found = dataclasses.replace(found, states=given, predicted_at_states=at_states)
+    return dataclasses.replace(found, **on_site)
+
+
+def assess_policy(
+    run: Run, policy: AssessedPolicy, name: str, seed: int | None = None, samples: int = 64, random_seed: int = 0
+) -> AssessmentResult:
+    """As `assess` in a single world, for a policy that is at hand."""
+    keys = jax.random.split(root_key(random_seed))
+    predictor, seed = BehaviourPredictor(run, None, name), run.seeds[0] if seed is None else seed
+    starts, assessed = _tested(run, predictor, policy, None, (keys[0], keys[1]), samples)
+    return _result(run, (seed, run.evaluator_state(seed)), name, predictor, starts, assessed)
+
+
+def _result(
+    run: Run,
+    evaluator: tuple[int, LearntEvaluator],
+    name: str,
+    predictor: BehaviourPredictor,
+    starts: StartStates,
+    assessed: Assessed,
+) -> AssessmentResult:
+    """The value that the evaluator of a seed predicts, and what it knows about such policies."""
+    seed, learnt = evaluator
     reason = not_fitted(learnt, run.config, seed)
-    predict = lambda queries: (  # noqa: E731
-        np.empty(0) if reason else predictor.predict(learnt.state, assessed.behaviour, queries)
-    )
+    predicted = np.empty(0) if reason else predictor.predict(learnt.state, assessed.behaviour, starts.queries)
+    mean = None if reason else float(predicted.mean())
     return AssessmentResult(
         run=str(run.path),
         world=run.config.world,
@@ -168,12 +199,12 @@ def assess(
         lowest=_numbers(learnt.lowest),
         highest=_numbers(learnt.highest),
         not_fitted=reason,
-        predicted=predict(starts.queries),
+        predicted=predicted,
         drawn=starts.drawn,
         distinct=starts.distinct,
-        states=given,
-        predicted_at_states=predict(queries) if given else np.empty(0),
-        **on_site,
+        states=[],
+        predicted_at_states=np.empty(0),
+        judgement=judge(learnt, run.config, assessed.behaviour, mean, run.world.return_range() or (-np.inf, np.inf)),
     )
 
 

@@ -68,8 +68,21 @@ class EvaluatorConfig:
     first update on, and used once its skill over predictors without Ξ, averaged over `warmup_window` updates, is above 0."""
     warmup_window: int = 20
     """Updates over which skill is averaged to end the warm-up by itself."""
+    memory: Literal["recent", "diverse"] = "recent"
+    """Policies that the evaluator is fitted to: the most recent ones, as in the paper; or also earlier ones of the whole run and
+    perturbed ones, so that predictions about odd policies have a basis, an interval and a warning."""
     policies: int = 10
     """Most recent policies that the memory keeps."""
+    reservoir: int = 400
+    """Slots of a diverse memory for earlier policies, and again as many for perturbed ones; both are uniform samples of the whole
+    run. Every fifth perturbed policy is never fitted to: it calibrates intervals."""
+    perturbed: int = 4
+    """Perturbed versions of the policy that a diverse memory is offered in each update: noise in the parameters, random
+    actions, one action that is favoured, repeated actions. They cost environment steps and never enter the policy gradient."""
+    perturbed_environments: int = 4
+    """Environments in which each perturbed policy plays one whole episode."""
+    recent_share: float = 0.8
+    """Weight of the most recent policies in the loss of a diverse memory; the others share the rest."""
     states: Literal["visited", "start"] = "visited"
     """States at which returns are remembered: all that a policy visits, or only those in which its episodes begin, where the
     observation does not tell how much of an episode is left. The latter needs contexts that are drawn anew in each update."""
@@ -108,6 +121,19 @@ class EvaluatorConfig:
             whole(flag("evaluator", name), getattr(self, name))
         for name in ("initial_steps", "warmup", "final_steps"):
             whole(flag("evaluator", name), getattr(self, name), least=0)
+        for name in ("reservoir", "perturbed_environments"):
+            whole(flag("evaluator", name), getattr(self, name))
+        whole("evaluator.perturbed", self.perturbed, least=0)
+        real("evaluator.recent-share", self.recent_share, above=0, most=1)
+        if self.memory not in ("recent", "diverse"):
+            raise InputError(f"evaluator.memory: {self.memory} is not allowed; must be recent or diverse")
+        if self.memory == "diverse" and self.bootstrap == "evaluator":
+            raise InputError("evaluator.bootstrap: evaluator does not go with evaluator.memory diverse; must be critic")
+        if self.memory == "diverse" and self.lower_quantile is not None:
+            raise InputError(
+                f"evaluator.lower-quantile: {self.lower_quantile} does not go with evaluator.memory diverse, since the critic "
+                "does not know the values of perturbed policies; must be recent"
+            )
         if self.transitions is not None:
             whole("evaluator.transitions", self.transitions)
         real("evaluator.learning-rate", self.learning_rate, above=0)

@@ -1,7 +1,7 @@
 """Evaluators V̂(s | Ξ): their state, their predictions, and how they are fitted to a memory of recent policies."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,8 @@ from evarl.agents.networks import descend
 from evarl.assessment.behaviour import Behaviour, Steps
 from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
-from evarl.evaluators.memory import Memory, PolicyRecord
+from evarl.evaluators.knowledge import Knowledge
+from evarl.evaluators.memory import Memory, PolicyRecord, Reservoir
 from evarl.evaluators.networks import StepEncoder, StepwiseBehaviour, WithSteps, make_network
 from evarl.evaluators.targets import typical_returns
 from evarl.keys import unrolled
@@ -22,6 +23,10 @@ from evarl.worlds.world import Key
 
 FLOOR = 1e-6
 """Least variance. What varies less, relative to its size, is a constant up to the rounding of float32."""
+
+
+LEAST_VARIANCE = 1e-3
+"""Least variance of the returns of recent policies, relative to that of all, by which their loss is divided."""
 
 
 class RunningScale(struct.PyTreeNode):
@@ -48,6 +53,13 @@ class RunningScale(struct.PyTreeNode):
     def varies(self) -> Bool[Array, "*shape"]:
         """Whether the values seen differ by more than rounding."""
         return self.square - self.mean**2 > FLOOR * (1.0 + self.mean**2)
+
+
+class Offered(NamedTuple):
+    """Numbers of records that the reservoirs of a diverse memory were offered."""
+
+    earlier: Int[Array, ""]
+    perturbed: Int[Array, ""]
 
 
 class LowerQuantile(struct.PyTreeNode):
@@ -91,6 +103,8 @@ class LearntEvaluator(struct.PyTreeNode):
     highest: Behaviour
     batch_mean: Float[Array, ""]
     """Mean return-to-go of the last batch."""
+    knowledge: Knowledge | None = None
+    """What intervals and warnings follow from; None unless the memory was diverse, with perturbed policies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +151,28 @@ class Evaluator:
         returns = record.target if record.following is None else typical_returns(record.following)
         return state.replace(target=state.target.update(returns, rate), behaviour=behaviour)
 
+    def rescale_to(self, state: EvaluatorState, memory: Memory, policies: Offered) -> EvaluatorState:
+        """Scales of all policies in the reservoirs that the evaluator may be fitted to, in place of running ones.
+
+        The running scales follow the newest policies. When these hardly differ any more, an odd behaviour would be many
+        thousand deviations away from them.
+        """
+        filled = [(one, one.filled(count) & ~one.held_out()) for one, count in _reservoirs(memory, policies)]
+
+        def scale(tables: list[Array], shape: tuple[int, ...]) -> RunningScale:
+            """The mean over reservoirs of their means and mean squares."""
+            rows = [x.astype(jnp.float32).reshape(len(x), -1, *shape) for x in tables]
+            both = list(zip(rows, (used for _, used in filled), strict=True))
+            moments = [[_mean_of(x**power, used) for x, used in both] for power in (1, 2)]
+            return RunningScale(*(jnp.mean(jnp.stack(moment), axis=0) for moment in moments))
+
+        slots = [one.slots for one, _ in filled]
+        if self.observation_space.dtype != "bool":
+            state = state.replace(observation=scale([x.observation for x in slots], state.observation.mean.shape))
+        shown = lambda old, *leaves: scale(list(leaves), old.mean.shape)  # noqa: E731
+        behaviour = _with_scales(shown, state.behaviour, *(x.behaviour for x in slots))
+        return state.replace(target=scale([x.target for x in slots], ()), behaviour=behaviour)
+
     def fit(
         self,
         state: EvaluatorState,
@@ -145,27 +181,31 @@ class Evaluator:
         steps: Int[Array, ""],
         key: Key,
         decay: bool | Bool[Array, ""] = False,
+        offered: Offered | None = None,
     ) -> tuple[EvaluatorState, Float[Array, ""]]:
-        """The state after some gradient steps on the memory, and the mean loss in squared reward.
+        """The state after some gradient steps on the memory, and the mean loss on recent policies in squared reward.
 
         `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out. With
-        `decay` the step size falls to 0. Where own values follow, targets are made anew in every step.
+        `decay` the step size falls to 0. Where own values follow, targets are made anew in every step. With `offered`, the
+        numbers of records that reservoirs were offered, the memory is diverse and the loss a weighted mean over its parts.
         """
         filled, interval = jnp.minimum(stored, memory.policies), self.config.target_interval
 
         def one_step(index: Array, carry: tuple[EvaluatorState, Array, Any]) -> tuple[EvaluatorState, Array, Any]:
             state, total, copy = carry
-            batch = memory.sample(jax.random.fold_in(unrolled(key), index), filled, self.config.batch_size)
+            batches = self._batches(memory, filled, jax.random.fold_in(unrolled(key), index), offered)
             if copy is not None:
                 due = jnp.asarray(index, jnp.int32) % interval == 0
                 copy = jax.tree.map(lambda old, new: jnp.where(due, new, old), copy, state.parameters)
-            batch = self._with_targets(state, state.parameters if copy is None else copy, batch)
+            targets = state.parameters if copy is None else copy
+            batches = tuple(self._with_targets(state, targets, batch) for batch in batches)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
-            loss, gradient = jax.value_and_grad(self._loss)(state.parameters, state, batch)
+            slopes = jax.value_and_grad(self._weighted_loss, has_aux=True)
+            (_, loss), gradient = slopes(state.parameters, state, batches)
             lower = state.lower
             if lower is not None:
-                slope = jax.grad(self._pinball_loss)(lower.parameters, state, batch)
+                slope = jax.grad(self._pinball_loss)(lower.parameters, state, batches[0])
                 lower = LowerQuantile(*self._descend(slope, lower.optimizer, lower.parameters, share))
             parameters, optimizer = self._descend(gradient, state.optimizer, state.parameters, share)
             return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss, copy
@@ -174,6 +214,34 @@ class Evaluator:
         state, total, _ = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(()), copy))
         mean = total / jnp.maximum(steps, 1).astype(jnp.float32)
         return state, mean * state.target.deviation() ** 2
+
+    def _batches(
+        self, memory: Memory, filled: Int[Array, ""], key: Key, offered: Offered | None
+    ) -> tuple[PolicyRecord, ...]:
+        """Rows of the most recent policies and, from a diverse memory, of each reservoir."""
+        size, reservoirs = self.config.batch_size, _reservoirs(memory, offered)
+        if not reservoirs:
+            return (memory.sample(key, filled, size),)
+        recent, *others = jax.random.split(key, 1 + len(reservoirs))
+        each = max(1, size // len(reservoirs))
+        rest = [one.sample(own, count, each) for own, (one, count) in zip(others, reservoirs, strict=True)]
+        return memory.sample(recent, filled, size), *rest
+
+    def _weighted_loss(
+        self, parameters: Any, state: EvaluatorState, batches: tuple[PolicyRecord, ...]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The loss that is minimised, and the one on the most recent policies, which is the same without reservoirs.
+
+        With them the weight of the recent policies is `recent_share`, and the reservoirs share the rest. The returns of recent
+        policies vary less than those of all; their loss is divided by its own variance, so that it is as exact as without.
+        """
+        recent, *rest = (self._loss(parameters, state, batch) for batch in batches)
+        if not rest:
+            return recent, recent
+        share = self.config.recent_share
+        relative = jnp.var(batches[0].target) / state.target.deviation() ** 2
+        own = recent / jnp.clip(relative, LEAST_VARIANCE, 1.0)
+        return share * own + (1.0 - share) * jnp.stack(rest).mean(), recent
 
     def _descend(
         self, gradient: Any, optimizer: optax.OptState, parameters: Any, share: Float[Array, ""]
@@ -213,15 +281,7 @@ class Evaluator:
         return standardised * state.target.deviation() + state.target.mean
 
     def _standardised(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
-        def standardise(scale: Any, x: Any) -> Any:
-            if isinstance(x, Steps):
-                return x.replace(numbers=standardise(scale.numbers, x.numbers))
-            # what never varied has taught nothing; divided by the floor, it would be given enormous slopes
-            numbers = scale.mean, scale.deviation(), scale.varies()
-            mean, deviation, varies = (y if y.ndim == 0 else y[None] for y in numbers)
-            return jnp.where(varies, (x - mean) / deviation, 0.0)
-
-        shown = network_input(_with_scales(standardise, state.behaviour, behaviour, whole_steps=True))
+        shown = network_input(standardised_behaviour(state, behaviour))
         scenarios, asked = self._features(state, self.scenarios), self._features(state, queries)
         return cast(Array, self.network.apply(parameters, scenarios, shown, asked))
 
@@ -254,6 +314,34 @@ def features(behaviour: Any) -> Float[Array, "k B"]:
     return rows[0] if len(rows) == 1 else jnp.concatenate(rows, axis=1)
 
 
+def standardised_behaviour(state: EvaluatorState, behaviour: Behaviour) -> Behaviour:
+    """The numbers of a behaviour in deviations from their mean; 0 where they have never varied."""
+
+    def standardise(scale: Any, x: Any) -> Any:
+        if isinstance(x, Steps):
+            return x.replace(numbers=standardise(scale.numbers, x.numbers))
+        # what never varied has taught nothing; divided by the floor, it would be given enormous slopes
+        numbers = scale.mean, scale.deviation(), scale.varies()
+        mean, deviation, varies = (y if y.ndim == 0 else y[None] for y in numbers)
+        return jnp.where(varies, (x - mean) / deviation, 0.0)
+
+    return _with_scales(standardise, state.behaviour, behaviour, whole_steps=True)
+
+
+def _reservoirs(memory: Memory, offered: Offered | None) -> list[tuple[Reservoir, Int[Array, ""]]]:
+    """The reservoirs of a diverse memory, each with the number of records that it was offered."""
+    if offered is None:
+        return []
+    pairs = (memory.earlier, offered.earlier), (memory.perturbed, offered.perturbed)
+    return [(one, count) for one, count in pairs if one is not None]
+
+
+def _mean_of(x: Float[Array, "n rows *shape"], used: Bool[Array, " n"]) -> Float[Array, "*shape"]:
+    """The mean over rows of the used slots."""
+    weight = used.astype(jnp.float32)
+    return jnp.tensordot(weight, x.mean(axis=1), 1) / jnp.maximum(weight.sum(), 1.0)
+
+
 def network_input(behaviour: Behaviour) -> Float[Array, "k B"] | StepwiseBehaviour:
     """What networks are given of a behaviour: its numbers side by side, and its steps apart where it has any."""
     parts = _parts(behaviour)
@@ -270,7 +358,7 @@ def _parts(behaviour: Any) -> list[Any]:
     return jax.tree.leaves(behaviour, is_leaf=lambda node: isinstance(node, Steps))
 
 
-def _with_scales(function: Any, scales: Any, behaviour: Any, whole_steps: bool = False) -> Any:
-    """`function(scale, leaf)` for every leaf of a behaviour; with `whole_steps`, `Steps` are given to it as one."""
+def _with_scales(function: Any, scales: Any, *behaviours: Any, whole_steps: bool = False) -> Any:
+    """`function(scale, *leaves)` for every leaf of behaviours; with `whole_steps`, `Steps` are given to it as one."""
     leaf = (RunningScale, Steps) if whole_steps else RunningScale
-    return jax.tree.map(function, scales, behaviour, is_leaf=lambda node: isinstance(node, leaf))
+    return jax.tree.map(function, scales, *behaviours, is_leaf=lambda node: isinstance(node, leaf))

@@ -1,16 +1,19 @@
-"""The memory of the most recent policies: states they visited, returns from there, and the behaviour of each policy.
+"""The memory of policies: states they visited, returns from there, and the behaviour of each policy.
 
-In a family of worlds a slot holds one policy in one context.
+The paper's memory holds the most recent policies. A diverse one also has two reservoirs, uniform samples of the whole run: one of
+its policies, one of perturbed versions of them. In a family of worlds a slot holds one policy in one context.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from evarl.assessment.behaviour import Behaviour
+from evarl.keys import split, unrolled
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
@@ -40,10 +43,66 @@ class PolicyRecord(struct.PyTreeNode):
     """Of what targets are made anew whenever they are used; None where they stay as they were stored."""
 
 
+HELD_OUT = 5
+"""One slot of this many is held out."""
+
+
+class Reservoir(struct.PyTreeNode):
+    """A uniform sample of all records that were ever offered: n slots; the leaves of `slots` have a leading axis n.
+
+    Reservoir sampling (Vitter's algorithm R): the i-th record replaces a uniformly drawn one of i slots, if that is among the n.
+    After i records each of them is in the sample with probability n/i.
+    """
+
+    slots: PolicyRecord
+    holds_out: bool = struct.field(pytree_node=False, default=False)
+    """Whether every HELD_OUT-th slot is never sampled, so that what it holds is new to the evaluator."""
+
+    @property
+    def size(self) -> int:
+        """The number n of slots."""
+        return self.slots.target.shape[0]
+
+    def offer(self, offered: Int[Array, ""], records: PolicyRecord, key: Key) -> "Reservoir":
+        """The sample after C more records, when `offered` were offered before."""
+        count = records.target.shape[0]
+        place = offered + jnp.arange(1, count + 1, dtype=jnp.int32)  # the i of the i-th record
+        drawn = jax.random.randint(unrolled(key), (count,), 0, place)
+        slot = jnp.where(place <= self.size, place - 1, drawn)  # beyond the last slot: not kept
+        # of several that draw one slot the last stays; a scatter promises no order, so the others are dropped here
+        replaced = jnp.triu(slot[:, None] == slot[None, :], k=1).any(axis=1)
+        slot = jnp.where(replaced, self.size, slot)
+        write = lambda table, entries: table.at[slot].set(entries, mode="drop")  # noqa: E731
+        return self.replace(slots=jax.tree.map(write, self.slots, records))
+
+    def held_out(self) -> Bool[np.ndarray, " n"]:
+        """Which slots are never sampled."""
+        return np.arange(self.size) % HELD_OUT == HELD_OUT - 1 if self.holds_out else np.zeros(self.size, bool)
+
+    def filled(self, offered: Int[Array, ""]) -> Bool[Array, " n"]:
+        """Which slots have been filled after so many records."""
+        return jnp.arange(self.size, dtype=jnp.int32) < offered
+
+    def sample(self, key: Key, offered: Int[Array, ""], batch_size: int) -> PolicyRecord:
+        """About `batch_size` rows of slots that are filled and not held out, up to four of each: [p, q, ...] and [p, k, ...]."""
+        own, rows_key = split(key)
+        rows = min(4, self.slots.target.shape[1])
+        policies = max(1, batch_size // rows)
+        filled = jnp.minimum(offered, self.size)
+        skipped = HELD_OUT - 1 if self.holds_out else self.size
+        allowed = jnp.maximum(1, filled - filled // (skipped + 1))
+        chosen = jax.random.randint(unrolled(own), (policies,), 0, allowed)
+        return _rows(self.slots, chosen + chosen // skipped, rows, rows_key)
+
+
 class Memory(struct.PyTreeNode):
     """m slots, used in turn; the leaves of `slots` have a leading axis m."""
 
     slots: PolicyRecord
+    earlier: Reservoir | None = None
+    """Policies of the whole run; None in the paper's memory."""
+    perturbed: Reservoir | None = None
+    """Perturbed policies of the whole run, some of which are held out; None if there are none."""
 
     @classmethod
     def create(
@@ -53,11 +112,9 @@ class Memory(struct.PyTreeNode):
 
         `followed`: with what an evaluator needs to make targets of its own values.
         """
-        observation = jnp.zeros((policies, transitions, *space.shape), space.dtype)
-        behaviour = jax.tree.map(lambda x: jnp.zeros((policies, *x.shape), x.dtype), behaviour)
-        target = jnp.zeros((policies, transitions))
-        following = Following(target, target, observation) if followed else None
-        return cls(PolicyRecord(observation, target, behaviour, target if told else None, following))
+        slots = empty_slots(policies, transitions, space, behaviour, told)
+        following = Following(slots.target, slots.target, slots.observation) if followed else None
+        return cls(slots.replace(following=following))
 
     @property
     def policies(self) -> int:
@@ -68,7 +125,7 @@ class Memory(struct.PyTreeNode):
         """The memory with C records of the index-th policy, one for each context, in place of the oldest ones."""
         slot = index * records.target.shape[0] % self.policies
         write = lambda table, entries: jax.lax.dynamic_update_slice_in_dim(table, entries, slot, 0)  # noqa: E731
-        return Memory(jax.tree.map(write, self.slots, records))
+        return self.replace(slots=jax.tree.map(write, self.slots, records))
 
     def sample(self, key: Key, filled: Int[Array, ""], batch_size: int) -> PolicyRecord:
         """About `batch_size` rows, equally many from every policy: leaves [m, q, ...], [m, q] and [m, k, ...].
@@ -83,11 +140,22 @@ class Memory(struct.PyTreeNode):
             key, own = jax.random.split(key)
             policies = max(1, batch_size // min(4, transitions))
             slots = jax.random.randint(own, (policies,), 0, filled)
-        rows = jax.random.randint(key, (policies, -(-batch_size // policies)), 0, transitions)
-        stored = self.slots
-        observation, target, told, following = jax.tree.map(
-            lambda table: table[slots[:, None], rows],
-            (stored.observation, stored.target, stored.told, stored.following),
-        )
-        behaviour = jax.tree.map(lambda table: table[slots], stored.behaviour)
-        return PolicyRecord(observation, target, behaviour, told, following)
+        return _rows(self.slots, slots, -(-batch_size // policies), key)
+
+
+def empty_slots(count: int, states: int, space: Box, behaviour: Any, told: bool = False) -> PolicyRecord:
+    """Slots without a policy, with values of a critic if it is `told` the context; `behaviour` has the shapes of one policy's."""
+    observation = jnp.zeros((count, states, *space.shape), space.dtype)
+    behaviour = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), behaviour)
+    target = jnp.zeros((count, states))
+    return PolicyRecord(observation, target, behaviour, target if told else None)
+
+
+def _rows(slots: PolicyRecord, chosen: Int[Array, " p"], count: int, key: Key) -> PolicyRecord:
+    """`count` random rows of each of the chosen slots."""
+    rows = jax.random.randint(key, (chosen.shape[0], count), 0, slots.target.shape[1])
+    observation, target, told, following = jax.tree.map(
+        lambda table: table[chosen[:, None], rows], (slots.observation, slots.target, slots.told, slots.following)
+    )
+    behaviour = jax.tree.map(lambda table: table[chosen], slots.behaviour)
+    return PolicyRecord(observation, target, behaviour, told, following)

@@ -5,8 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from evarl.agents.advantages import next_values, returns_to_go
 from evarl.agents.agent import Agent, Metrics
@@ -14,9 +15,11 @@ from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import Behaviour, BehaviourKind, observe
-from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator
-from evarl.evaluators.memory import Memory, PolicyRecord
+from evarl.evaluators.evaluator import Evaluator, EvaluatorState, LearntEvaluator, Offered
+from evarl.evaluators.knowledge import Knowledge, Known
+from evarl.evaluators.memory import Memory, PolicyRecord, Reservoir, empty_slots
 from evarl.evaluators.targets import following
+from evarl.keys import split
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.control import Dual, Warmup, raise_beta, record_error, running_rate, watch_skill
 from evarl.learning.weigh import (
@@ -36,6 +39,8 @@ ENOUGH = 256
 """Visited states over which averages are taken where the whole batch is not needed."""
 STARTS = 4
 """Episodes of each environment in a batch, the first ones, whose start states count where an evaluator knows no others."""
+DIVERSE = 64
+"""States kept of each policy in a reservoir."""
 
 
 class EvaluationState(struct.PyTreeNode):
@@ -103,6 +108,19 @@ class Evaluability:
         return min(batch, settings.transitions or batch)
 
     @property
+    def kept_diverse(self) -> tuple[int, int]:
+        """States kept of each policy in a reservoir: at the start of an episode, and anywhere."""
+        others = 0 if self.config.evaluator.states == "start" else DIVERSE // 4
+        return DIVERSE - others, others
+
+    def offered(self, updates: int | Int[Array, ""]) -> Offered | None:
+        """Records that the reservoirs were offered in so many updates; None for the paper's memory."""
+        settings = self.config.evaluator
+        if settings.memory == "recent":
+            return None
+        return Offered(jnp.int32(updates * self.contexts), jnp.int32(updates * settings.perturbed))
+
+    @property
     def thinning(self) -> Thinning:
         """Strides over steps and environments that leave about ENOUGH of the states that the evaluator is fitted to."""
         stride = max(1, self.config.steps // 32) if self.config.evaluator.states == "visited" else self.config.steps
@@ -123,6 +141,8 @@ def begin(fixed: Evaluability, key: Key) -> EvaluationState:
         told = settings.lower_quantile is not None
         followed = settings.bootstrap == "evaluator"
         memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes, told, followed)
+        if settings.memory == "diverse":
+            memory = memory.replace(**_reservoirs(fixed))
     horizon = fixed.assessment.horizon
     return EvaluationState(
         evaluator=fixed.evaluator.init(key) if frozen is None else frozen.state,
@@ -135,6 +155,14 @@ def begin(fixed: Evaluability, key: Key) -> EvaluationState:
         warmup=Warmup.create() if settings.warmup_ends == "auto" else None,
         dual=None if fixed.config.target_error is None else Dual.create(),
     )
+
+
+def _reservoirs(fixed: Evaluability) -> dict[str, Reservoir]:
+    """The empty reservoirs of a diverse memory; in a family of worlds, earlier policies have a slot for each context."""
+    settings, space, shapes = fixed.config.evaluator, fixed.evaluator.observation_space, fixed.evaluator.behaviour
+    slots = empty_slots(settings.reservoir, sum(fixed.kept_diverse), space, shapes)
+    perturbed = {"perturbed": Reservoir(slots, holds_out=True)} if settings.perturbed else {}
+    return {"earlier": Reservoir(slots)} | perturbed
 
 
 def gather_evidence(
@@ -214,6 +242,56 @@ def remember(
     )
 
 
+def remember_diverse(
+    fixed: Evaluability,
+    state: EvaluationState,
+    evidence: Evidence,
+    index: Int[Array, ""],
+    perturbed: PolicyRecord | None,
+    key: Key,
+) -> EvaluationState:
+    """Offer the current policy and its perturbed versions to the reservoirs of a diverse memory."""
+    memory, before, after = state.memory, fixed.offered(index), fixed.offered(index + 1)
+    if memory is None or memory.earlier is None or before is None or after is None:
+        return state
+    rows_key, *keys = split(key, 3)
+    records = _few_states(fixed, evidence, rows_key)
+    memory = memory.replace(earlier=memory.earlier.offer(before.earlier, records, keys[0]))
+    lowest, highest = state.lowest, state.highest
+    if memory.perturbed is not None and perturbed is not None:
+        memory = memory.replace(perturbed=memory.perturbed.offer(before.perturbed, perturbed, keys[1]))
+        lowest = jax.tree.map(lambda old, new: jnp.minimum(old, new.min(axis=0)), lowest, perturbed.behaviour)
+        highest = jax.tree.map(lambda old, new: jnp.maximum(old, new.max(axis=0)), highest, perturbed.behaviour)
+    evaluator = fixed.evaluator.rescale_to(state.evaluator, memory, after)
+    return state.replace(memory=memory, evaluator=evaluator, lowest=lowest, highest=highest)
+
+
+def _few_states(fixed: Evaluability, evidence: Evidence, key: Key) -> PolicyRecord:
+    """Records [C, ...] of the current policy in each context, with a few states of the batch: start states and others.
+
+    A value is asked for at start states. Observations do not contain the clock, and what a policy that goes nowhere returns
+    from a state depends on when it is there: if all visited states counted alike, its value at the start would be half as large.
+    """
+    contexts, (starts, others) = fixed.contexts, fixed.kept_diverse
+    batch = evidence.trajectory.start_label >= 0, evidence.trajectory.observation, evidence.returns
+    start, observation, target = (by_context(x, contexts) for x in batch)
+    anywhere = jax.random.randint(key, (starts + others,), 0, start.shape[1])
+
+    def rows(start: Bool[Array, " S"]) -> Int[Array, " count"]:
+        count = start.sum(dtype=jnp.int32)
+        places = nth_places(start, jnp.arange(starts, dtype=jnp.int32) % jnp.maximum(count, 1))
+        return jnp.concatenate([jnp.where(count > 0, places, anywhere[:starts]), anywhere[starts:]])
+
+    chosen = jax.vmap(rows)(start)
+    observation, target = (jax.vmap(lambda x, at: x[at])(x, chosen) for x in (observation, target))
+    return PolicyRecord(observation, target, behaviours(evidence.observed.behaviour, contexts))
+
+
+def nth_places(flags: Bool[Array, " S"], numbers: Int[Array, " n"]) -> Int[Array, " n"]:
+    """Where the flags that have these numbers are, counted from 0; there must be so many."""
+    return jnp.searchsorted(jnp.cumsum(flags, dtype=jnp.int32), numbers + 1).astype(jnp.int32)
+
+
 def fit(
     fixed: Evaluability, state: EvaluationState, index: Int[Array, ""], key: Key
 ) -> tuple[EvaluationState, Metrics]:
@@ -222,7 +300,8 @@ def fit(
         return state, {}
     steps, decay = fit_steps(fixed.config, index), index == fixed.config.updates - 1
     stored = (index + 1) * fixed.contexts
-    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, stored, steps, key, decay)
+    offered = fixed.offered(index + 1)
+    evaluator, loss = fixed.evaluator.fit(state.evaluator, state.memory, stored, steps, key, decay, offered)
     return state.replace(evaluator=evaluator), {"evaluator_loss": loss}
 
 
@@ -357,7 +436,29 @@ def learnt(fixed: Evaluability, state: EvaluationState) -> LearntEvaluator:
         lowest=state.lowest,
         highest=state.highest,
         batch_mean=state.batch_mean,
+        knowledge=_knowledge(fixed, state),
     )
+
+
+def _knowledge(fixed: Evaluability, state: EvaluationState) -> Knowledge | None:
+    """The policies in the reservoirs at the end of a run, and what the evaluator says of the perturbed ones."""
+    memory, offered = state.memory, fixed.offered(fixed.config.updates)
+    if memory is None or memory.earlier is None or memory.perturbed is None or offered is None:
+        return None
+    starts = min(fixed.config.evaluator.perturbed_environments, fixed.kept_diverse[0])
+    perturbed = memory.perturbed
+    filled, held_out = np.asarray(perturbed.filled(offered.perturbed)), perturbed.held_out()
+    predict = jax.jit(jax.vmap(fixed.evaluator.predict, (None, 0, 0)))
+
+    def known(which: np.ndarray) -> Known:
+        """The policies in some slots; the first states of each are the start states of its episodes."""
+        some = jax.tree.map(lambda x: jnp.asarray(x)[np.flatnonzero(which)], perturbed.slots)
+        predicted = predict(state.evaluator, some.behaviour, some.observation[:, :starts])
+        return Known(some.behaviour, some.target[:, :starts].mean(axis=1), predicted.mean(axis=1))
+
+    earlier = np.flatnonzero(np.asarray(memory.earlier.filled(offered.earlier)))
+    shown = jax.tree.map(lambda x: jnp.asarray(x)[earlier], memory.earlier.slots.behaviour)
+    return Knowledge(known(filled & ~held_out), known(filled & held_out), shown)
 
 
 def by_context(x: Array, contexts: int) -> Array:

@@ -19,6 +19,7 @@ from evarl.keys import split
 from evarl.learning import evaluability
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import Evaluability, EvaluationState
+from evarl.learning.perturbed import Tried, check_perturbed, try_perturbed
 from evarl.simulation.episodes import EpisodeClock, episode_statistics
 from evarl.simulation.rollouts import AssessmentRollout, Batch, unchanged
 from evarl.simulation.simulator import Simulator, simulator_for
@@ -52,6 +53,9 @@ class Keys(NamedTuple):
     fit: Key
     remember: Key
     contexts: Key
+    perturb: Key | None = None
+    """For a diverse memory only; so is the next."""
+    reservoir: Key | None = None
 
 
 class Experience(NamedTuple):
@@ -61,6 +65,8 @@ class Experience(NamedTuple):
     rollout: AssessmentRollout | None
     """None in ordinary training."""
     keys: Keys
+    perturbed: Tried | None = None
+    """None unless the memory is diverse and has perturbed policies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +100,7 @@ class Learner:
         if gathered is None:
             worlds, gathered = self.gather(state, state.worlds, index)
             state = state.replace(worlds=worlds)
-        trajectory, rollout, keys = gathered
+        trajectory, rollout, keys, perturbed = gathered
         done, clock = trajectory.terminated | trajectory.truncated, state.clock
         if trajectory.context is not None:  # with new contexts all episodes begin anew
             renewed = index % self.batch.context_updates == 0
@@ -109,16 +115,23 @@ class Learner:
             fresh = evaluability.fresh_errors(fixed, evaluation, evidence)
             evaluation, watched = evaluability.watch(fixed, evaluation, fresh["skill"], index)
             evaluation = evaluability.remember(fixed, evaluation, evidence, index, keys.remember)
+            if keys.reservoir is not None:
+                tried = None if perturbed is None else perturbed.records
+                evaluation = evaluability.remember_diverse(fixed, evaluation, evidence, index, tried, keys.reservoir)
             evaluation, fitted = evaluability.fit(fixed, evaluation, index, keys.fit)
             evaluation, weights, weighed = evaluability.weigh_policy(fixed, evaluation, evidence, index)
             metrics |= fresh | watched | fitted | weighed
+            if perturbed is not None:
+                metrics["perturbed_steps"] = perturbed.steps
         agent, improved = self.agent.improve(state.agent, keys.improve, trajectory, weights)
         state = state.replace(key=keys.next_update, agent=agent, clock=clock, evaluation=evaluation)
         return state, metrics | improved | {"fault": _fault(trajectory, agent)}
 
     def gather(self, state: LearnerState, worlds: Any, index: int | Int[Array, ""]) -> tuple[Any, Experience]:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
-        keys = Keys(*split(state.key, len(Keys._fields)))
+        fixed = self.evaluability
+        diverse = fixed is not None and fixed.frozen is None and self.config.evaluator.memory == "diverse"
+        keys = Keys(*split(state.key, len(Keys._fields) if diverse else len(Keys._fields) - 2))
         policy, batch, world, assessment = state.agent.policy, self.batch, self.world, self.assessment
         if world.contexts:
             worlds = self.simulator.renew(batch, worlds, keys.contexts, index)
@@ -131,7 +144,12 @@ class Learner:
             if contexts is not None:
                 contexts = contexts[:: batch.environments // batch.contexts]
             rollout = assessment.take(act, keys.assess, replicates, world, contexts)
-        return worlds, Experience(trajectory, rollout, keys)
+        perturbed = None
+        if diverse and self.config.evaluator.perturbed:
+            assert fixed is not None
+            assert keys.perturb is not None
+            perturbed = try_perturbed(fixed, self.simulator, self.agent, policy, keys.perturb)
+        return worlds, Experience(trajectory, rollout, keys, perturbed)
 
     @property
     def _exploration(self) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:
@@ -187,7 +205,9 @@ def make_learner(
     shapes = behaviour_shapes(kind, agent, assessment, config.assessment.replicates)
     scenarios = jnp.asarray(assessment.observations())
     evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes)
-    return Learner(config, simulator_for(world), agent, Evaluability(config, assessment, kind, evaluator, frozen))
+    simulator, fixed = simulator_for(world), Evaluability(config, assessment, kind, evaluator, frozen)
+    check_perturbed(fixed, simulator)
+    return Learner(config, simulator, agent, fixed)
 
 
 def behaviour_shapes(kind: BehaviourKind, agent: Agent, assessment: Assessment, replicates: int = 1) -> Any:

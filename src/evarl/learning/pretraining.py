@@ -48,7 +48,13 @@ def remember(
     Training is ordinary (β = 0) and the evaluator passive, so the policies are those of the run without an evaluator.
     """
     memory = dataclasses.replace(
-        config.evaluator, policies=1, transitions=transitions, warmup=config.updates, warmup_ends="fixed", file=None
+        config.evaluator,
+        memory="recent",
+        policies=1,
+        transitions=transitions,
+        warmup=config.updates,
+        warmup_ends="fixed",
+        file=None,
     )
     passive = dataclasses.replace(config, **ORDINARY, evaluator_mode="colearned", evaluator=memory)
     learner = make_learner(passive, assessment)
@@ -69,7 +75,8 @@ def remember(
 
 def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int) -> tuple[Evaluator, EvaluatorState]:
     """An evaluator fitted from scratch to the policies of some of the seeds, given by their positions `rows`."""
-    passive = dataclasses.replace(config, **ORDINARY, evaluator_mode="colearned")
+    recent = dataclasses.replace(config.evaluator, memory="recent")
+    passive = dataclasses.replace(config, **ORDINARY, evaluator_mode="colearned", evaluator=recent)
     evaluator = make_learner(passive, past.assessment).evaluator
     assert evaluator is not None
     memory = Memory(jax.tree.map(lambda leaf: jnp.asarray(_merged(leaf[rows])), past.policies))

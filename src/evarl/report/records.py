@@ -48,7 +48,15 @@ def assessment_record(found: AssessmentResult) -> dict[str, Any]:
         "start_states_distinct": found.distinct,
         "states": [{"state": list(state), "predicted": value} for state, value in at_states],
         "outside_training": [outside._asdict() for outside in found.outside_training],
-    } | (legend | _site(found))
+    } | (_judgement(found) | legend | _site(found))
+
+
+def _judgement(found: AssessmentResult) -> dict[str, Any]:
+    """The interval, and whether the behaviour is outside of what the evaluator knows."""
+    interval, no_interval, p_value, outside = found.judgement
+    told = None if outside is None else outside._asdict() | {"reason": str(outside)}
+    plain = None if interval is None else interval._asdict()
+    return {"interval": plain, "no_interval": no_interval, "p_value": p_value, "outside": told}
 
 
 def _site(found: AssessmentResult) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from evarl.assessment.assessment import Assessment
 from evarl.assessment.scenarios import given_states
 from evarl.errors import FileError, InputError
 from evarl.evaluators.evaluator import LearntEvaluator
+from evarl.evaluators.knowledge import Knowledge, Known
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.learner import make_learner
 from evarl.runs.checks import check_finite, check_own, written_by
@@ -87,6 +88,8 @@ def save_evaluator(path: Path, learnt: LearntEvaluator, config: TrainConfig, see
     """Write an evaluator with what identifies it; without a seed, it was fitted to all seeds of a run."""
     policies = len(jax.tree.leaves(learnt.remembered)[0])
     about = {"kind": "evaluator", "world": config.world, "remembered": str(policies)}
+    if learnt.knowledge is not None:
+        about["known"] = " ".join(str(len(jax.tree.leaves(part)[0])) for part in _parts(learnt.knowledge))
     save_tree(path, jax.device_get(learnt), about | written_by(config, seed) | _network(config))
 
 
@@ -139,7 +142,28 @@ def _evaluator_template(
         lowest=evaluator.behaviour,
         highest=evaluator.behaviour,
         batch_mean=jnp.zeros(()),
+        knowledge=_knowledge_template(path, about, evaluator.behaviour),
     )
+
+
+def _knowledge_template(path: Path, about: dict[str, str], behaviour: Any) -> Knowledge | None:
+    """Shapes and dtypes of what an evaluator with a diverse memory knows; None for any other."""
+    if "known" not in about:
+        return None
+    counts = about["known"].split(" ")
+    if len(counts) != 3 or not all(text.isdecimal() and text.isascii() and len(text) < 10 for text in counts):
+        raise FileError(f"{path}: does not say how many policies it knows")
+    fitted, held_out, earlier = map(int, counts)
+
+    def known(count: int) -> Known:
+        numbers: Any = jax.ShapeDtypeStruct((count,), jnp.float32)
+        return Known(_stacked(behaviour, count), numbers, numbers)
+
+    return Knowledge(known(fitted), known(held_out), _stacked(behaviour, earlier))
+
+
+def _parts(knowledge: Knowledge) -> tuple[Known, Known, Any]:
+    return knowledge.fitted, knowledge.held_out, knowledge.earlier
 
 
 def _stacked(shapes: Any, count: int) -> Any:

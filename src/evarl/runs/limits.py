@@ -5,6 +5,7 @@ from pathlib import Path
 from evarl.assessment.configuration import behaviour_names
 from evarl.learning.candidates import CONTEXTS, ROLLOUTS
 from evarl.learning.configuration import TrainConfig
+from evarl.learning.evaluability import DIVERSE
 from evarl.ranges import whole
 from evarl.sizes import (
     check_assessment,
@@ -92,6 +93,15 @@ def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios
     shown = 4.0 * config.groups * scenarios * behaviour_numbers(config, world)
     memory = evaluator.policies * (kept * row + shown)
     check_memory("evaluator.policies", evaluator.policies, memory, "the memory of policies")
+    if evaluator.memory == "diverse":
+        many = 2.0 * evaluator.reservoir * DIVERSE * (observation_bytes(space) + 4)
+        check_memory("evaluator.reservoir", evaluator.reservoir, many, "the reservoirs of policies")
+        played = float(evaluator.perturbed) * evaluator.perturbed_environments * world.horizon
+        name = "evaluator.perturbed × perturbed-environments"
+        value = f"{evaluator.perturbed} × {evaluator.perturbed_environments}"
+        check_memory(
+            name, value, played * (observation_bytes(space) + STEP_BYTES), "the episodes of perturbed policies"
+        )
     rows = max(evaluator.batch_size, evaluator.policies) * 4.0 * (space.size + evaluator.network.width)
     check_memory("evaluator.batch-size", evaluator.batch_size, rows, "a batch of queries")
     for name in ("steps", "initial_steps", "final_steps"):

@@ -23,6 +23,7 @@ from evarl.simulation.rollouts import (
     Batch,
     Mapping,
     Noise,
+    PerturbedAct,
     as_data,
     unchanged,
 )
@@ -207,13 +208,8 @@ class CompiledSimulator:
         contexts: Float[Array, "C P"] | None = None,
     ) -> AssessmentRollout:
         """Roll the policy out from each start state, in each of some contexts, `replicates` times. To be traced."""
-        (horizon, replicates), count = size, jax.tree.leaves(start_states)[0].shape[0]
-        starts = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), replicates, axis=0), start_states)
-        if contexts is not None:
-            places = contexts.shape[0]
-            starts = jax.tree.map(lambda leaf: jnp.tile(leaf, (places, *(1,) * (leaf.ndim - 1))), starts)
-            contexts, count = jnp.repeat(contexts, count * replicates, axis=0), places * count
-        state, observation = jax.vmap(self.world.begin)(starts, contexts)
+        horizon, replicates = size
+        state, observation, count = self._begun(start_states, replicates, contexts)
         mapped = (lambda x: x) if mapping.observation is unchanged else jax.vmap(mapping.observation)
         Carry = tuple[WorldState, Array, Bool[Array, " M"]]
 
@@ -227,6 +223,65 @@ class CompiledSimulator:
         carry = state, mapped(observation), jnp.ones(count * replicates, bool)
         _, steps = jax.lax.scan(one_step, carry, split(key, horizon))
         return AssessmentRollout(*(x.reshape(horizon, count, replicates, *x.shape[2:]) for x in steps))
+
+    def assess_perturbed(
+        self,
+        act: PerturbedAct,
+        start_states: Any,
+        size: AssessmentSize,
+        key: Key,
+        mapping: Mapping = SAME,
+        contexts: Float[Array, "C P"] | None = None,
+    ) -> AssessmentRollout:
+        """As `assess`, for a perturbed policy."""
+        horizon, replicates = size
+        state, observation, count = self._begun(start_states, replicates, contexts)
+        played = self._play(act, state, observation, horizon, key, mapping)
+        return jax.tree.map(lambda x: x.reshape(horizon, count, replicates, *x.shape[3:]), played)
+
+    def episodes(
+        self, act: PerturbedAct, count: int, key: Key, context: Float[Array, " P"] | None = None
+    ) -> AssessmentRollout:
+        """One whole episode of a perturbed policy from each of `count` start states, with one replicate. To be traced."""
+        reset_key, play_key = split(key)
+        reset = jax.vmap(self.world.reset, in_axes=(0, None))
+        state, observation = reset(split(reset_key, count), context)
+        return self._play(act, state, observation, self.world.horizon, play_key)
+
+    def _begun(
+        self, start_states: Any, replicates: int, contexts: Float[Array, "C P"] | None
+    ) -> tuple[WorldState, Array, int]:
+        """States at the beginning of an assessment, each start state `replicates` times, and the number of scenarios."""
+        count = jax.tree.leaves(start_states)[0].shape[0]
+        starts = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), replicates, axis=0), start_states)
+        if contexts is not None:
+            places = contexts.shape[0]
+            starts = jax.tree.map(lambda leaf: jnp.tile(leaf, (places, *(1,) * (leaf.ndim - 1))), starts)
+            contexts, count = jnp.repeat(contexts, count * replicates, axis=0), places * count
+        return *jax.vmap(self.world.begin)(starts, contexts), count
+
+    def _play(
+        self, act: PerturbedAct, state: WorldState, observation: Array, steps: int, key: Key, mapping: Mapping = SAME
+    ) -> AssessmentRollout:
+        """Let a perturbed policy act for some steps in M environments, none of which begins anew: leaves [steps, M, 1, ...]."""
+        mapped = (lambda x: x) if mapping.observation is unchanged else jax.vmap(mapping.observation)
+        Carry = tuple[WorldState, Array, Bool[Array, " M"], Array, Bool[Array, ""]]
+        count = observation.shape[0]
+
+        def one_step(carry: Carry, key: Key) -> tuple[Carry, tuple[Array, ...]]:
+            state, shown, alive, last, first = carry
+            act_key, step_keys = _split(key, count)
+            remembering = lambda key, shown: (act(key, shown, last, first),)  # noqa: E731
+            (action,), step = self.step(remembering, act_key, step_keys, state, shown, mapping)
+            reward, done = jnp.where(alive, step.reward, 0.0), step.terminated | step.truncated
+            following = step.state, mapped(step.observation), alive & ~done, action, jnp.zeros_like(first)
+            return following, (shown, action, jnp.zeros_like(reward), reward, alive)
+
+        shown, alive, first = mapped(observation), jnp.ones(count, bool), jnp.ones((), bool)
+        action = jax.eval_shape(lambda key: act(key, shown, None, None), key)
+        last = jnp.zeros(action.shape, action.dtype)
+        _, played = jax.lax.scan(one_step, (state, shown, alive, last, first), split(key, steps))
+        return AssessmentRollout(*(x[:, :, None] for x in played))
 
 
 def _group_keys(key: Key, batch: Batch) -> Array:

@@ -6,6 +6,7 @@ from .comparison import (
     probability_of_improvement as probability_of_improvement,
     sign_flip_p_value as sign_flip_p_value,
 )
+from .conformal import conformal_p_value as conformal_p_value, conformal_quantile as conformal_quantile
 from .intervals import (
     Interval as Interval,
     bernstein_interval as bernstein_interval,

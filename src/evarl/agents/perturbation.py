@@ -1,0 +1,97 @@
+"""Perturbed policies: odd relatives of a policy, from which an evaluator learns what values other behaviour has.
+
+A perturbed policy has noise in its parameters, and acts in four steps: the noisy policy draws an action; with some probability a
+uniformly random action takes its place; with some probability its favourite action does; and with some probability the last
+action is repeated instead.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jaxtyping import Array, Bool, Float
+
+from evarl.agents.agent import Agent
+from evarl.keys import split, unrolled
+from evarl.worlds.spaces import Box, Discrete, Space
+from evarl.worlds.world import Key
+
+LEAST_NOISE, MOST_NOISE = 0.03, 3.0
+"""Sizes of the noise in parameters, relative to the root mean square of each array of them; drawn log-uniformly in between."""
+WHOLE = 0.2
+"""Probability that a share of random or repeated actions is 1, so that the extremes are among the policies that are met."""
+
+
+class Perturbation(struct.PyTreeNode):
+    """How far a policy is from the one that it is made of; 0 is not at all."""
+
+    noise: Float[Array, "*count"]
+    """Size of the noise in the parameters, relative to theirs."""
+    random: Float[Array, "*count"]
+    """Probability of a uniformly random action in place of the policy's."""
+    favoured: Float[Array, "*count"]
+    """Probability of one action that is always the same, as if an actuator were stuck."""
+    sticky: Float[Array, "*count"]
+    """Probability that the last action is repeated."""
+    favourite: Float[Array, "*count d"]
+    """That action as numbers from 0 to 1: one for discrete actions, one for each coordinate of continuous ones."""
+
+
+def draw_perturbations(space: Space, key: Key, count: int) -> Perturbation:
+    """Perturbations [count]. Each of the four parts is 0 with probability ⅔, so that one policy in five is left as it is."""
+    on_key, noise_key, share_key, whole_key, favourite_key = split(key, 5)
+    on = jax.random.bernoulli(on_key, 1 / 3, (4, count))
+    exponent = jax.random.uniform(noise_key, (count,))
+    noise = LEAST_NOISE * (MOST_NOISE / LEAST_NOISE) ** exponent
+    shares = jax.random.uniform(share_key, (3, count))
+    shares = jnp.where(jax.random.bernoulli(whole_key, WHOLE, (3, count)), 1.0, shares)
+    favourite = jax.random.uniform(favourite_key, (count, space.size if isinstance(space, Box) else 1))
+    noise, random, favoured, sticky = (jnp.where(on[i], size, 0.0) for i, size in enumerate((noise, *shares)))
+    return Perturbation(noise, random, favoured, sticky, favourite)
+
+
+def with_noise(policy: Any, size: Float[Array, ""], key: Key) -> Any:
+    """The policy with its actor's parameters θ + size · rms(θ) · ε, ε standard normal, array by array."""
+    leaves, structure = jax.tree.flatten(policy.actor)
+    rows = zip(leaves, split(key, len(leaves)), strict=True)
+    noisy = [x + size * jnp.sqrt(jnp.mean(x**2)) * jax.random.normal(own, x.shape) for x, own in rows]
+    return policy.replace(actor=jax.tree.unflatten(structure, noisy))
+
+
+def perturbed_action(
+    agent: Agent,
+    policy: Any,
+    how: Perturbation,
+    key: Key,
+    observation: Array,
+    last: Array | None,
+    first: Bool[Array, ""] | None,
+) -> Array:
+    """Actions [N, ...] of a perturbed policy whose parameters have their noise already.
+
+    Without a `last` action, or where it is the `first` step of an episode, nothing is repeated.
+    """
+    own_key, random_key, chance_key = split(key, 3)
+    action, _ = agent.act(policy, own_key, observation)
+    count, rest = action.shape[0], (1,) * (action.ndim - 1)
+    chance = jax.random.uniform(unrolled(chance_key), (3, count, *rest))
+    action = jnp.where(chance[0] < how.random, random_actions(agent.action_space, random_key, action), action)
+    action = jnp.where(chance[1] < how.favoured, _favourite(agent.action_space, how.favourite, action), action)
+    if last is None or first is None:
+        return action
+    return jnp.where((chance[2] < how.sticky) & ~first, last, action)
+
+
+def random_actions(space: Space, key: Key, like: Array) -> Array:
+    """Uniformly random actions of the shape and type of `like`, in the policy's units: continuous ones from −1 to 1."""
+    if isinstance(space, Discrete):
+        return jax.random.randint(unrolled(key), like.shape, 0, space.n, like.dtype)
+    return jax.random.uniform(unrolled(key), like.shape, like.dtype, -1.0, 1.0)
+
+
+def _favourite(space: Space, numbers: Float[Array, " d"], like: Array) -> Array:
+    """The action that numbers from 0 to 1 stand for, as often as in `like`."""
+    if isinstance(space, Discrete):
+        return jnp.broadcast_to(jnp.floor(numbers[0] * space.n).astype(like.dtype), like.shape)
+    return jnp.broadcast_to(2.0 * numbers[None] - 1.0, like.shape)

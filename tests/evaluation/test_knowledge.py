@@ -1,0 +1,127 @@
+"""What an evaluator with a diverse memory says beside a prediction: intervals by hand, and a warning where it knows nothing."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import evarl
+from evarl.assessment import Behaviour
+from evarl.cli.main import call
+from evarl.evaluation.knowledge import FLOOR, difficulty, judge
+from evarl.evaluators.evaluator import LearntEvaluator
+from evarl.evaluators.knowledge import Knowledge, Known
+from tests.evaluation.tiny import train_tiny, with_evaluators
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> evarl.Run:
+    """A run with a diverse memory of 50 slots, 10 of them held out."""
+    base = evarl.preset("navigation")
+    network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
+    kept = {"memory": "diverse", "reservoir": 50, "perturbed": 10, "perturbed_environments": 2}
+    evaluator = dataclasses.replace(base.evaluator, **kept, network=network, warmup=2, initial_steps=5)
+    agent = dataclasses.replace(base.agent, hidden_sizes=(8,))
+    sizes = {"environments": 4, "steps": 32, "updates": 6, "seeds": 2, "rollouts_per_start": 2, "beta": 0.05}
+    config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **sizes)
+    return evarl.train(config, out=tmp_path_factory.mktemp("diverse") / "run", quiet=True)
+
+
+def known(shown, returned, predicted) -> Known:
+    numbers = (np.asarray(x, np.float32) for x in (returned, predicted))
+    return Known(Behaviour(np.asarray(shown, np.float32)), *numbers)
+
+
+def learnt_with(knowledge: Knowledge, learnt: LearntEvaluator) -> LearntEvaluator:
+    """An evaluator that standardises nothing, as far as distances are concerned, and knows this."""
+    scale = learnt.state.behaviour.rolled_out
+    unit = scale.replace(mean=jnp.zeros_like(scale.mean), square=jnp.ones_like(scale.square))
+    state = learnt.state.replace(behaviour=Behaviour(unit))
+    return learnt.replace(state=state, knowledge=knowledge)
+
+
+def line(count: int, offset: float = 0.0) -> np.ndarray:
+    """Behaviours at distance 1 from one another."""
+    return np.broadcast_to(np.arange(count)[:, None] + offset, (count, 4)).astype(np.float32)
+
+
+def test_the_interval_by_hand(run):
+    """Fitted errors are 1 everywhere, so that u = 1 + FLOOR; of 19 held-out errors 1 … 19 the 18th is the margin."""
+    fitted = known(line(60), np.zeros(60), np.ones(60))
+    held_out = known(line(19, 0.5), np.zeros(19), np.arange(1, 20))
+    learnt = learnt_with(Knowledge(fitted, held_out, Behaviour(line(2))), run.evaluator_state(0))
+    found = judge(learnt, run.config, Behaviour(np.full(4, 7.0, np.float32)), -30.0)
+    assert found.interval.low == pytest.approx(-48.0)
+    assert found.interval.high == pytest.approx(-12.0)
+    assert (found.interval.confidence, found.interval.policies, found.outside) == (0.9, 19, None)
+    clipped = judge(learnt, run.config, Behaviour(np.full(4, 7.0, np.float32)), -30.0, (-40.0, 1.0))
+    assert (clipped.interval.low, clipped.interval.high) == pytest.approx((-40.0, -12.0))
+    few = learnt.replace(knowledge=Knowledge(fitted, known(line(8), np.zeros(8), np.ones(8)), Behaviour(line(2))))
+    told = judge(few, run.config, Behaviour(np.zeros(4, np.float32)), 0.0)
+    assert told.interval is None
+    assert "8 held-out policies are too few for 90%" in told.no_interval
+
+
+def test_difficulty_is_the_error_nearby():
+    errors = np.r_[np.zeros(10), np.full(10, 4.0)]
+    fitted = known(line(20), errors, np.zeros(20))
+    points = np.array([[0.0] * 4, [19.0] * 4])
+    np.testing.assert_allclose(difficulty(points, line(20).astype(float), fitted), [2 * FLOOR, 4 + 2 * FLOOR])
+
+
+def test_behaviour_far_from_all_that_is_remembered_is_outside(run):
+    knowledge = Knowledge(*(known(line(60), np.zeros(60), np.ones(60)) for _ in range(2)), Behaviour(line(10, 0.25)))
+    learnt = learnt_with(knowledge, run.evaluator_state(0))
+    for place in (0.0, 17.0, 59.0, 40.5):
+        assert judge(learnt, run.config, Behaviour(np.full(4, place, np.float32)), 0.0).outside is None
+    found = judge(learnt, run.config, Behaviour(np.full(4, 64.0, np.float32)), 0.0)
+    assert found.outside.distance == pytest.approx(5.0, rel=1e-5)
+    assert found.p_value == found.outside.p_value == pytest.approx(1 / 71)
+    assert "the nearest of 70 remembered behaviours is 5.00 deviations away" in str(found.outside)
+
+
+def test_what_is_known_is_saved_and_read_again(run):
+    knowledge = run.evaluator_state(1).knowledge
+    assert (len(knowledge.fitted.returned), len(knowledge.held_out.returned)) == (40, 10)
+    assert knowledge.earlier.rolled_out.shape == (6, 4)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(knowledge))
+
+
+def test_assess_gives_an_interval_and_says_first_what_it_does_not_know(run, tmp_path, capsys):
+    assert call(["assess", str(run.path), "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["interval"]["low"] < plain["predicted"] < plain["interval"]["high"]
+    assert (plain["interval"]["policies"], plain["no_interval"]) == (10, None)
+    assert 0 < plain["p_value"] <= 1
+
+    def elsewhere(seed, learnt):  # as if it remembered nothing but behaviour of another kind, 100 times over
+        moved = lambda tree: jax.tree.map(lambda x: jnp.concatenate([x + 500.0] * 100), tree)  # noqa: E731
+        known = learnt.knowledge
+        tripled = jax.tree.map(lambda x: jnp.concatenate([x] * 100), known.fitted)
+        fitted = tripled.replace(behaviour=moved(known.fitted.behaviour))
+        return learnt.replace(knowledge=known.replace(fitted=fitted, earlier=moved(known.earlier)))
+
+    changed = with_evaluators(run, tmp_path / "elsewhere", elsewhere)
+    assert call(["assess", str(changed.path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("outside what this evaluator knows: the nearest of 4600 remembered behaviours is ")
+    assert "90% interval " in out
+    assert call(["assess", str(changed.path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)["outside"]
+    assert told["p_value"] < told["level"]
+    assert f"warning: outside what this evaluator knows: {told['reason']}" in err
+    assert evarl.assess(changed).judgement.outside.p_value == told["p_value"]
+
+
+def test_the_papers_memory_gives_no_interval_and_says_why(tmp_path, capsys):
+    recent = train_tiny(tmp_path / "recent")
+    assert call(["assess", str(recent.path)]) == 0
+    out = capsys.readouterr().out
+    assert "outside" not in out.splitlines()[0]
+    (said,) = [line for line in out.splitlines() if line.startswith("no interval: ")]
+    assert said.endswith("trained with --evaluator.memory recent; train with --evaluator.memory diverse")
+    assert evarl.assess(recent).judgement.interval is None

@@ -1,0 +1,153 @@
+"""Training with a diverse memory: what is stored, what it costs, and that the policy does not notice."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import evarl
+from evarl.assessment import Assessment
+from evarl.errors import InputError
+from evarl.learning import make_learner
+from evarl.learning.perturbed import kept_states
+from evarl.worlds import make_world
+
+STARTS = np.array([[0.2, 0.2], [0.8, 0.8]], np.float32)
+TINY = {
+    "environments": 2,
+    "steps": 12,
+    "horizon": 8,
+    "updates": 8,
+    "rollouts_per_start": 1,
+    "agent.hidden_sizes": [4],
+    "evaluator_mode": "colearned",
+    "evaluator.network.width": 4,
+    "evaluator.warmup": 2,
+    "evaluator.initial_steps": 2,
+    "evaluator.policies": 2,
+    "evaluator.reservoir": 10,
+    "evaluator.perturbed": 3,
+    "evaluator.perturbed_environments": 2,
+}
+DIVERSE = {"evaluator.memory": "diverse"}
+
+
+def learner(**changes):
+    config = evarl.with_settings(evarl.preset("navigation"), TINY | changes).resolved()
+    return make_learner(config, Assessment(make_world("navigation/open-field", context=config.context), STARTS, 3))
+
+
+def trained(learner, updates=8, seed=0):
+    state = jax.jit(learner.init)(jax.random.PRNGKey(seed))
+    update, metrics = jax.jit(learner.update), []
+    for index in range(updates):
+        state, told = update(state, jnp.int32(index))
+        metrics.append(told)
+    return state, metrics
+
+
+class Probabilities:
+    """A kind of behaviour with a part that is a function of the policy."""
+
+    def rolled_out(self, rollout, rewards_to_go):
+        return rewards_to_go
+
+    def pathwise(self, rollout, policy):
+        return jax.nn.softmax(policy(rollout.observation[0, :, 0]).logits)
+
+
+@pytest.fixture(scope="module")
+def diverse():
+    return trained(learner(**DIVERSE))
+
+
+def test_reservoirs_hold_policies_of_the_whole_run(diverse):
+    memory = diverse[0].evaluation.memory
+    assert memory.earlier.slots.target.shape == memory.perturbed.slots.target.shape == (10, 64)
+    assert memory.perturbed.slots.behaviour.rolled_out.shape == (10, 2)
+    starts, visited = np.split(np.asarray(memory.perturbed.slots.observation), [48], axis=1)
+    np.testing.assert_allclose(starts, np.broadcast_to(np.float32(0.05), starts.shape))
+    assert np.ptp(visited) > 0.3
+    filled = np.asarray(memory.earlier.slots.target).any(axis=1)
+    assert filled.tolist() == [True] * 8 + [False] * 2, "one policy in each of 8 updates"
+    assert np.asarray(memory.perturbed.slots.target).any(axis=1).all()
+
+
+def test_steps_of_perturbed_policies_are_counted(diverse):
+    """At most 3 policies × (2 episodes of 8 steps + 2 scenarios of 3); less where an episode ended."""
+    steps = [int(told["perturbed_steps"]) for told in diverse[1]]
+    assert max(steps) <= 3 * (2 * 8 + 2 * 3)
+    assert min(steps) >= 3 * (2 + 2)
+    assert max(steps) > 3 * 8
+
+
+def test_a_passive_policy_is_the_same_whatever_the_evaluator_remembers(diverse):
+    recent, metrics = trained(learner())
+    assert "perturbed_steps" not in metrics[0]
+    assert recent.evaluation.memory.earlier is None
+    for one, other in zip(*(jax.tree.leaves(state.agent.policy) for state in (recent, diverse[0])), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_learnt_includes_held_out_policies(diverse):
+    known = learner(**DIVERSE).learnt(diverse[0].evaluation).knowledge
+    assert known.held_out.returned.shape == (2,)
+    assert known.fitted.returned.shape == (8,)
+    assert known.earlier.rolled_out.shape == (8, 2)
+    memory = diverse[0].evaluation.memory
+    np.testing.assert_allclose(
+        known.held_out.returned, memory.perturbed.slots.target[[4, 9], :2].mean(axis=1), rtol=1e-6
+    )
+    assert learner().learnt(trained(learner(), 3)[0].evaluation).knowledge is None
+
+
+def test_families_of_worlds_have_perturbed_policies_too():
+    family = learner(**DIVERSE, context=("slip=0:0.5",), **{"beta": 0.1, "evaluator.transitions": 5})
+    state, metrics = trained(family, 4)
+    assert np.isfinite(np.asarray(state.evaluation.memory.perturbed.slots.target)).all()
+    assert np.asarray(state.evaluation.memory.earlier.slots.target).any(axis=1).sum() == 4 * family.config.groups
+    assert int(metrics[-1]["fault"]) == 0
+
+
+def test_start_states_come_first_and_ended_episodes_are_left_out():
+    alive = jnp.asarray([[True, True], [True, True], [False, True], [False, True]])
+    places = np.asarray(kept_states(alive, 3, 6))
+    assert places[:3].tolist() == [0, 1, 0]
+    assert places[3:].tolist() == [0, 1, 2, 3, 5, 7]
+    assert np.asarray(kept_states(alive, 2, 0)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evaluator.memory": "wide"}, "evaluator.memory: wide is not allowed; must be recent or diverse"),
+        ({"evaluator.reservoir": 0}, "evaluator.reservoir: 0 is not allowed"),
+        ({"evaluator.perturbed": -1}, "evaluator.perturbed: -1 is not allowed"),
+        ({"evaluator.recent_share": 0.0}, "evaluator.recent-share: 0.0 is not allowed"),
+        (
+            DIVERSE | {"evaluator.lower_quantile": 0.1, "context": ("slip=0:0.5",)},
+            "evaluator.lower-quantile: 0.1 does not go with evaluator.memory diverse",
+        ),
+        (
+            DIVERSE | {"assessment.behaviour": "test-probabilities"},
+            "needs the action probabilities of a policy; must be 0",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(changes, message):
+    evarl.register_behaviour("test-probabilities", Probabilities)
+    with pytest.raises(InputError) as error:
+        learner(**changes)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_world_on_the_host_has_no_perturbed_policies():
+    settings = TINY | DIVERSE | {"world": "gymnasium/CartPole-v1"}
+    config = evarl.with_settings(evarl.preset("navigation"), settings).resolved()
+    assessment = Assessment(make_world("gymnasium/CartPole-v1", 8), range(2), 3)
+    with pytest.raises(
+        InputError, match=r"evaluator\.perturbed: 3 is not allowed in gymnasium/CartPole-v1, which is on the"
+    ):
+        make_learner(config, assessment)
+    make_learner(evarl.with_settings(config, {"evaluator.perturbed": 0}), assessment)
