@@ -155,3 +155,22 @@ def test_version(capsys):
 def test_errors_of_the_parser_have_no_title(arguments, line, encoding, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(type(sys.stdout), "encoding", encoding)  # boxes are drawn with the characters that there are
     assert refused(capsys, tmp_path, *arguments) == line
+
+
+def test_the_papers_settings_are_one_flag_away(monkeypatch, capsys, tmp_path):
+    class Trains(Exception):  # noqa: N818
+        pass
+
+    def train(config, **options):
+        assert "paper" not in options
+        raise Trains(config)
+
+    monkeypatch.setattr("evarl.runs.train.train", train)
+    with pytest.raises(Trains) as caught:
+        call(["train", "minatar", "--paper", "--beta", "0.01", "--evaluator.network.width", "8"])
+    (config,) = caught.value.args
+    assert (config.evaluator.network.kind, config.gradient, config.evaluator.memory) == ("listing", "printed", "recent")
+    assert config.evaluator.network.width == 8
+    assert config.environments == 64
+    said = refused(capsys, tmp_path, "train", "crossing", "--paper")
+    assert "crossing is not in the paper; must be one of navigation, minatar, brax" in said

@@ -18,6 +18,8 @@ class Train(PrintsResults):
     """Train a policy and keep the run in a directory: configuration, metrics, events, checkpoints, final policies."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    paper: Flag = False
+    """The paper's evaluator (listing) and policy gradient (printed) in place of our defaults; other flags still count."""
     out: str | None = None
     """Run directory; by default a new one under runs/, named after the world and the configuration."""
     resume: Flag = False
@@ -41,12 +43,12 @@ def run(arguments: list[str]) -> None:
             print(f"  {name:<12} {build.__doc__}")
         print("\nThe settings below can be given after any preset; the values shown are those of navigation.\n")
         parse(Train, ["--help"], "evarl train PRESET", Train(preset("navigation")))
-    settings = preset(arguments[0])
+    settings = preset(arguments[0], paper="--paper" in arguments)
     command = parse(Train, arguments[1:], f"evarl train {arguments[0]}", Train(settings))
 
     from evarl.runs.train import train  # imports JAX
 
-    result = train(**options(command))
+    result = train(**options(command, "paper"))  # which is in the configuration
     summary = {"run": str(result.path)} | result.summary
     if command.json:
         print(json.dumps(summary))

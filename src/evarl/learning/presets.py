@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from evarl.agents.configuration import AgentConfig, PPOConfig
 from evarl.assessment.configuration import AssessmentConfig
-from evarl.errors import unknown_name
+from evarl.errors import InputError, unknown_name
 from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
 from evarl.learning.configuration import TrainConfig
 
@@ -154,12 +154,23 @@ PRESETS: dict[str, Callable[[], TrainConfig]] = {
 }
 
 
-def preset(name: str) -> TrainConfig:
-    """The settings called `name`.
+IN_THE_PAPER = ("navigation", "minatar", "brax")
+
+
+def preset(name: str, paper: bool = False) -> TrainConfig:
+    """The settings called `name`; with `paper`, the paper's evaluator and policy gradient in place of the defaults.
 
     >>> preset("minatar").environments
     64
+    >>> preset("minatar", paper=True).gradient
+    'printed'
     """
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
-    return PRESETS[name]()
+    config = PRESETS[name]()
+    if not paper:
+        return config
+    if name not in IN_THE_PAPER:
+        raise InputError(f"paper: {name} is not in the paper; must be one of {', '.join(IN_THE_PAPER)}")
+    network = replace(config.evaluator.network, kind="listing")
+    return replace(config, gradient="printed", evaluator=replace(config.evaluator, network=network, memory="recent"))
