@@ -1,6 +1,6 @@
 """Twenty odd policies, asked of an evaluator with a diverse memory: prediction, interval, warning and truth of each.
 
-    python -m benchmarks.odd_policies [--run RUN] [--updates 1000] [--memory recent]
+    python -m benchmarks.odd_policies [--run RUN] [--updates 1000] [--seed 0] [--memory recent]
 
 Without a run, one is trained in navigation with a passive evaluator. Beside the table it counts how many policies are either
 predicted within 15 % of the range of returns or flagged, and how many intervals hold the true value.
@@ -182,9 +182,14 @@ def main() -> None:
     parser.add_argument("--run", type=Path)
     parser.add_argument("--memory", default="diverse")
     parser.add_argument("--updates", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run = evarl.Run.load(given.run) if given.run else train(Path(folder) / "run", given.memory, given.updates)
+        run = (
+            evarl.Run.load(given.run)
+            if given.run
+            else train(Path(folder) / "run", given.memory, given.updates, given.seed)
+        )
         (other,) = snapshots(run, run.seeds[-1] + 1, (run.config.updates,))
         early = snapshots(run, run.seeds[0], SNAPSHOTS)
         rows = ask(run, odd_policies(run, other, early))
