@@ -337,12 +337,13 @@ def traced_calls(source: Path) -> list[tuple[str, str]]:
 def folder_visits(calls: Sequence[tuple[str, str]]) -> int:
     """Stretches of consecutive calls that stay within one folder; one more than the changes of folder.
 
-    Every call of a Python function counts, with lambdas and comprehensions; returns do not.
+    Every call of a Python function counts, with lambdas and comprehensions; returns do not, nor do modules beside the folders,
+    which are to them what a library is.
 
     >>> folder_visits([("learning/a.py", "f"), ("learning/b.py", "g"), ("worlds/a.py", "f"), ("learning/a.py", "h")])
     3
     """
-    folders = [file.split(os.sep)[0] for file, _ in calls]
+    folders = [file.split(os.sep)[0] for file, _ in calls if os.sep in file]
     return sum(folder != before for folder, before in zip(folders, [None, *folders], strict=False))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -85,11 +85,8 @@ class Assessment:
         `deployment` is the world whose actions the policy takes, by default the assessment's world. In a compiled world
         the call can be traced.
         """
-        deployment = deployment or self.world
-        if contexts is not None:
-            contexts = self._contexts_here(deployment, contexts)
-        size = AssessmentSize(self.horizon, replicates)
-        return self.simulator.assess(act, self.start_states, size, key, self._mapping(deployment), contexts)
+        how = self._how(key, replicates, deployment or self.world, contexts)
+        return self.simulator.assess(act, *how)
 
     def take_perturbed(
         self,
@@ -100,16 +97,19 @@ class Assessment:
         contexts: Float[Array, "C P"] | None = None,
     ) -> AssessmentRollout:
         """As `take`, for a perturbed policy in a compiled world; its log-probabilities are not known, and 0."""
-        simulator = self.simulator
-        assert isinstance(simulator, CompiledSimulator)
+        how = self._how(key, replicates, deployment, contexts)
+        return cast(CompiledSimulator, self.simulator).assess_perturbed(
+            act, *how
+        )  # others are refused with the settings
+
+    def _how(
+        self, key: Key, replicates: int, deployment: AnyWorld, contexts: Float[Array, "C P"] | None
+    ) -> tuple[Any, AssessmentSize, Key, Mapping, Float[Array, "C Q"] | None]:
+        """What a simulator is told beside the policy, which takes the actions of the deployment world."""
         if contexts is not None:
             contexts = self._contexts_here(deployment, contexts)
-        size = AssessmentSize(self.horizon, replicates)
-        return simulator.assess_perturbed(act, self.start_states, size, key, self._mapping(deployment), contexts)
-
-    def _mapping(self, deployment: AnyWorld) -> Mapping:
-        """The translation for a policy that takes the actions of the deployment world."""
-        return Mapping(self.map_observation, self.map_action, deployment.action_space)
+        mapping = Mapping(self.map_observation, self.map_action, deployment.action_space)
+        return self.start_states, AssessmentSize(self.horizon, replicates), key, mapping, contexts
 
     def _contexts_here(self, deployment: AnyWorld, contexts: Float[Array, "C P"]) -> Float[Array, "C Q"]:
         """Contexts of the assessment's world: mapped, or those that have the same names."""

@@ -5,7 +5,7 @@ assessment, and its values at some queries are measured; `evarl.assessment.desig
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +37,8 @@ def choose_start_states(
     config: TrainConfig, agent: Agent, policies: list[PolicyState], key: Key, notify: Callable[[str], None]
 ) -> Any:
     """Physics of k of the states that the policies visit, [k, ...], chosen greedily; `notify` is told what they are good for."""
-    world = make_world(config.world, config.horizon, config.discount, config.context)
-    assert isinstance(world, World)
+    # worlds on the host have no visited states to begin at, and are refused with the settings
+    world = cast(World, make_world(config.world, config.horizon, config.discount, config.context))
     acts = [Partial(agent.act, policy) for policy in policies]
     candidate_key, query_key, context_key, return_key, value_key = jax.random.split(key, 5)
     candidates = visited_by_all(world, acts, candidate_key, config.assessment.candidates)

@@ -182,15 +182,15 @@ def gather_evidence(
         first = jnp.cumsum(trajectory.start_label >= 0, axis=0) <= STARTS
         trajectory = trajectory.replace(start_label=jnp.where(first, trajectory.start_label, -1))
     seen = (trajectory.context,) if fixed.config.critic_sees_context and trajectory.context is not None else ()
+    own_values, ends = fixed.own_values, (trajectory.terminated, trajectory.truncated)
     value = agent.value(policy, trajectory.observation, *seen)
+    if not own_values:
+        last = agent.value(policy, trajectory.last_observation, *seen)
+        returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
     act = lambda observation: agent.distribution(policy, observation)  # noqa: E731
     observed = observe(fixed.behaviour, rollout, act, fixed.assessment.discount)
-    if fixed.own_values:
+    if own_values:
         returns = continued_returns(fixed, state.evaluator, trajectory, observed.behaviour)
-    else:
-        last = agent.value(policy, trajectory.last_observation, *seen)
-        ends = trajectory.terminated, trajectory.truncated
-        returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
     return Evidence(trajectory, returns, value, rollout, observed, state.baseline, state.loss_baseline)
 
 

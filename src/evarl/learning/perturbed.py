@@ -1,6 +1,6 @@
 """Perturbed policies beside the one that is trained: each plays a few whole episodes and takes the assessment once."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, polic
 
     The episodes are whole, so that returns-to-go need no critic: that of the policy says nothing about another one.
     """
-    assert isinstance(simulator, CompiledSimulator)
+    simulator = cast(CompiledSimulator, simulator)  # `check_perturbed` refuses others
     settings, world, assessment = fixed.config.evaluator, simulator.world, fixed.assessment
     replicates = fixed.config.assessment.replicates
 
@@ -74,7 +74,7 @@ def check_perturbed(fixed: Evaluability, simulator: Simulator) -> None:
     settings, world = fixed.config.evaluator, simulator.world
     if settings.memory != "diverse" or not settings.perturbed:
         return
-    if not isinstance(simulator, CompiledSimulator):
+    if not simulator.traceable:
         raise InputError(
             f"evaluator.perturbed: {settings.perturbed} is not allowed in {world.name}, which is on the host; must be 0"
         )
