@@ -3,8 +3,8 @@
 `jaxtyping.install_import_hook` checks every function of a module, and the constructor of every dataclass. That is too slow
 for functions that are called millions of times, and wrong for pytrees, which JAX also builds with leaves that are batched
 or are no arrays. So this hook decorates only functions whose own annotations name a shape, and checks only these annotations;
-mypy checks the others. Where arguments and result are numbers and NumPy's arrays, each combination of their kinds (shapes and
-dtypes) is checked once for all calls: whether it agrees with the annotations depends on nothing else.
+mypy checks the others. Where what has a declared shape is numbers and arrays, each combination of their kinds (shapes and dtypes) is
+checked once for all calls: whether it agrees with the annotations depends on nothing else.
 """
 
 import ast
@@ -48,11 +48,11 @@ def checked(function: Callable) -> Callable:
             result = always()(*args, **kwargs)
         else:
             result = function(*args, **kwargs)
-            if _kind(result) in found.right[given]:
+            if found.kind_of(result) in found.right[given]:
                 return result
             # The same checks on a function that has this result, so that nothing is done twice.
             jaxtyped(wraps(function)(lambda *args, **kwargs: result), typechecker=_shapes_only)(*args, **kwargs)
-        if None not in given and (kind := _kind(result)) is not None and len(args) <= code.co_argcount:
+        if None not in given and (kind := found.kind_of(result)) is not None and len(args) <= code.co_argcount:
             found.right.setdefault(given, set()).add(kind)
         return result
 
@@ -65,6 +65,9 @@ class _Found:
 
     unshaped: set[str]
     right: dict[Hashable, set[Hashable]] = field(default_factory=dict)
+
+    def kind_of(self, result: Any) -> Hashable:
+        return "any" if "return" in self.unshaped else _kind(result)
 
     def kinds(self, arguments: Iterable[tuple[str, Any]]) -> Hashable:
         found = []
@@ -81,6 +84,8 @@ def _kind(value: Any) -> Hashable:
     of = type(value)
     if of is np.ndarray:
         return value.shape, value.dtype
+    if hasattr(value, "aval") and hasattr(value, "dtype"):  # JAX's arrays, and what stands for them while it traces
+        return "JAX", value.shape, value.dtype
     if of is int:
         return of, value  # a size may be named by an argument: Float[np.ndarray, " {count}"]
     if of is tuple:
