@@ -72,7 +72,7 @@ def four_gib(monkeypatch):
 
 
 AWARE = {"beta": 0.05, "evaluator.network.kind": "listing", "evaluator_mode": "colearned", "agent.algorithm": "ppo"}
-AWARE |= {"assessment.select": "greedy"}
+AWARE |= {"assessment.select": "greedy", "evaluator.memory": "diverse"}
 HARMLESS = {
     "discount", "seed", "rollouts_per_start", "ramp", "max_shift", "beta", "beta_variance", "evaluator.warmup",
     "evaluator.transitions", "evaluator.every", "assessment.discount", "agent.gae_lambda", "agent.ppo.clip_range",
@@ -93,7 +93,7 @@ def test_every_number_of_a_run_is_checked(name, four_gib, tmp_path):
         allowed = value is None and optional(base, name)
         allowed |= value == 0 and value is not True and name in (
             "seed", "ramp", "evaluator.initial_steps", "evaluator.final_steps", "evaluator.warmup", "discount",
-            "assessment.base_updates",
+            "assessment.base_updates", "evaluator.perturbed",
             "beta", "beta_variance", "agent.gae_lambda", "agent.entropy_coefficient", "assessment.discount",
             "assessment.entropy_coefficient",
         )  # fmt: skip

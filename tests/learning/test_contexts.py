@@ -74,7 +74,7 @@ def test_each_context_is_predicted_from_its_own_assessment():
     learner = learner_for(small(context=("bridge=0:1",)))
     state = learner.init(jax.random.PRNGKey(1))
     fixed, evaluation = learner.evaluability, state.evaluation
-    _, (trajectory, rollout, _) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
+    _, (trajectory, rollout, *_) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
     assert rollout.reward.shape == (6, 3 * 4, 1)
     evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
     shown = behaviours(evidence.observed.behaviour, 3)
@@ -99,7 +99,7 @@ def test_an_evaluator_of_start_states_is_asked_about_those_alone():
     learner = learner_for(small(**changes))
     state = learner.init(jax.random.PRNGKey(1))
     fixed, evaluation = learner.evaluability, state.evaluation
-    _, (trajectory, rollout, _) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
+    _, (trajectory, rollout, *_) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
     assert (trajectory.start_label >= 0).all(), "with a horizon of 1, an episode begins at every step"
     evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
     counted = np.asarray(evidence.trajectory.start_label) >= 0
@@ -169,7 +169,7 @@ def test_start_states_are_remembered_context_by_context():
     for index in range(2):
         worlds, experience = gather(state, state.worlds, jnp.int32(index))
         state = state.replace(worlds=worlds, key=experience.keys.next_update)
-        trajectory, rollout, _ = experience
+        trajectory, rollout, *_ = experience
         evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
         evaluation = remember(fixed, evaluation, evidence, jnp.int32(index), jax.random.PRNGKey(1))
         kept = jax.tree.map(lambda x, at=3 * index: x[at : at + 3], evaluation.memory.slots)
@@ -213,7 +213,7 @@ def test_contexts_go_by_name_into_an_assessment_in_another_world():
     learner = learner_for(config)
     assert [context.name for context in learner.assessment.world.contexts] == ["slip"]
     state = learner.init(jax.random.PRNGKey(0))
-    _, (trajectory, rollout, _) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
+    _, (trajectory, rollout, *_) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
     assert trajectory.context.shape == (12, 2)
     assert rollout.reward.shape == (3, 3 * 4, 1)
     state, metrics = jax.jit(learner.update)(state, jnp.int32(5))

@@ -101,6 +101,7 @@ def test_what_is_learnt_includes_held_out_policies(diverse):
     assert learner().learnt(trained(learner(), 3)[0].evaluation).knowledge is None
 
 
+@pytest.mark.slow
 def test_families_of_worlds_have_perturbed_policies_too():
     family = learner(**DIVERSE, context=("slip=0:0.5",), **{"beta": 0.1, "evaluator.transitions": 5})
     state, metrics = trained(family, 4)

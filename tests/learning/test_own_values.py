@@ -33,7 +33,7 @@ def test_returns_and_what_is_remembered_go_on_with_the_evaluator(truncation):
 
     @jax.jit
     def one(state):
-        _, (trajectory, rollout, keys) = learner.gather(state, state.worlds, jnp.int32(0))
+        _, (trajectory, rollout, keys, _) = learner.gather(state, state.worlds, jnp.int32(0))
         evidence = gather_evidence(fixed, state.evaluation, learner.agent, state.agent.policy, trajectory, rollout)
         onward = following_cuts(
             trajectory, jnp.zeros_like(trajectory.terminated), config.discount, truncation == "bootstrap"

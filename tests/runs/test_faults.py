@@ -257,7 +257,7 @@ def test_an_index_that_its_space_does_not_have(seen):
         _shown(spaces.Discrete(3, start=4), seen)
 
 
-@pytest.mark.parametrize("how", ["raise", "exit"])
+@pytest.mark.parametrize("how", ["raise", pytest.param("exit", marks=pytest.mark.slow)])
 def test_a_world_that_fails_in_training(how, world, on_host, tmp_path, capfd, monkeypatch):
     """What was done is kept, and when the world is mended the run goes on."""
     out = tmp_path / "run"

@@ -61,6 +61,7 @@ def test_killed_ten_times_and_resumed_is_bit_identical(tmp_path):
     assert_kills_change_nothing(tmp_path, 10)
 
 
+@pytest.mark.slow
 def test_a_diverse_memory_goes_on_from_a_checkpoint_as_if_nothing_had_been(small, tmp_path):
     """Continued from the checkpoint before the last, while the reservoirs are being replaced: the same bits."""
     kept = {"memory": "diverse", "reservoir": 5, "perturbed": 2, "perturbed_environments": 1}
