@@ -3,8 +3,8 @@
 `jaxtyping.install_import_hook` checks every function of a module, and the constructor of every dataclass. That is too slow
 for functions that are called millions of times, and wrong for pytrees, which JAX also builds with leaves that are batched
 or are no arrays. So this hook decorates only functions whose own annotations name a shape, and checks only these annotations;
-mypy checks the others. Where what has a declared shape is numbers and arrays, each combination of their kinds (shapes and dtypes) is
-checked once for all calls: whether it agrees with the annotations depends on nothing else.
+mypy checks the others. Where what has a declared shape is numbers and arrays, each combination of their kinds (shapes and
+dtypes) is checked once for all calls: whether it agrees with the annotations depends on nothing else.
 """
 
 import ast
