@@ -45,10 +45,11 @@ def blocks(language: str) -> list:
     found = []
     for page in PAGES:
         for number, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            # the README has the commands of guide.md and reproduce.md as well, and tests/cli those of ope.md
-            marks = (
-                [pytest.mark.slow] if language == "sh" and page.name in ("guide.md", "ope.md", "reproduce.md") else []
-            )
+            # the README has the commands of guide.md and reproduce.md as well, tests/cli those of ope.md, and tests/extensions
+            # an algorithm and an evaluator
+            seldom = language == "sh" and page.name in ("guide.md", "ope.md", "reproduce.md")
+            seldom |= "register_algorithm" in code or "register_evaluator" in code
+            marks = [pytest.mark.slow] if seldom else []
             found.append(pytest.param(code, id=f"{page.name}-{number}", marks=marks))
     return found
 

@@ -134,6 +134,7 @@ KILLED += ["--queries", "start", "--horizon", "12"]
 EVALUATORS = ("evaluator/seed-0.safetensors", "evaluator/seed-1.safetensors", "assessment.safetensors")
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(tmp_path):
     """Once; `make kill-test` kills a hundred times."""
     assert_kills_change_nothing(tmp_path, 1, *KILLED, files=(*RESULTS, *EVALUATORS))
