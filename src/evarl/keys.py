@@ -1,4 +1,4 @@
-"""Random numbers inside compiled loops: the same as JAX's, computed by one kernel.
+"""Random numbers inside compiled loops, the same as JAX's but computed by one kernel, and reservoir sampling.
 
 On a CPU, JAX compiles its generator (Threefry-2x32) to a loop of five rounds with a dozen small kernels each. For a handful of
 numbers, drawn in every step of a loop, starting these kernels takes longer than all else in the step.
@@ -9,7 +9,7 @@ from math import prod
 import jax
 import jax.extend.random
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt32
 
 ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)
 PARITY = 0x1BD11BDA
@@ -30,6 +30,21 @@ def unrolled(key: PRNGKeyArray | UInt32[Array, "2"]) -> PRNGKeyArray:
 def split(key: PRNGKeyArray | UInt32[Array, "2"], count: int = 2) -> UInt32[Array, "count 2"]:
     """The same keys as those of `jax.random.split`."""
     return jax.random.key_data(jax.random.split(unrolled(key), count))
+
+
+def reservoir_slots(
+    key: PRNGKeyArray | UInt32[Array, "2"], place: Int[Array, " n"], offered: Bool[Array, " n"], size: int
+) -> Int[Array, " n"]:
+    """Slots of a uniform sample (Vitter's algorithm R) that n items go to, in their order; `size` for those not kept.
+
+    The i-th item ever offered, i = `place`, replaces a uniformly drawn one of i slots, if that is among the `size`. Items
+    that are not `offered` have no slot.
+    """
+    drawn = jax.random.randint(key, place.shape, 0, jnp.maximum(place, 1))
+    slot = jnp.where(offered, jnp.where(place <= size, place - 1, drawn), size)
+    # Of several that draw one slot the last stays; a scatter promises no order, so the others are dropped here.
+    replaced = jnp.triu(slot[:, None] == slot[None, :], k=1).any(axis=1)
+    return jnp.where(replaced, size, slot)
 
 
 def _threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:

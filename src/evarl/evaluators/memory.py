@@ -13,7 +13,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
 from evarl.assessment.behaviour import Behaviour
-from evarl.keys import split, unrolled
+from evarl.keys import reservoir_slots, split, unrolled
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Key
 
@@ -50,8 +50,7 @@ HELD_OUT = 5
 class Reservoir(struct.PyTreeNode):
     """A uniform sample of all records that were ever offered: n slots; the leaves of `slots` have a leading axis n.
 
-    Reservoir sampling (Vitter's algorithm R): the i-th record replaces a uniformly drawn one of i slots, if that is among the n.
-    After i records each of them is in the sample with probability n/i.
+    Reservoir sampling (`evarl.keys.reservoir_slots`): after i records each of them is in the sample with probability n/i.
     """
 
     slots: PolicyRecord
@@ -67,11 +66,7 @@ class Reservoir(struct.PyTreeNode):
         """The sample after C more records, when `offered` were offered before."""
         count = records.target.shape[0]
         place = offered + jnp.arange(1, count + 1, dtype=jnp.int32)  # the i of the i-th record
-        drawn = jax.random.randint(unrolled(key), (count,), 0, place)
-        slot = jnp.where(place <= self.size, place - 1, drawn)  # beyond the last slot: not kept
-        # of several that draw one slot the last stays; a scatter promises no order, so the others are dropped here
-        replaced = jnp.triu(slot[:, None] == slot[None, :], k=1).any(axis=1)
-        slot = jnp.where(replaced, self.size, slot)
+        slot = reservoir_slots(unrolled(key), place, jnp.ones(count, bool), self.size)
         write = lambda table, entries: table.at[slot].set(entries, mode="drop")  # noqa: E731
         return self.replace(slots=jax.tree.map(write, self.slots, records))
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.agents.distributions import world_action
 from evarl.agents.trajectory import Trajectory
-from evarl.keys import split
+from evarl.keys import reservoir_slots, split
 from evarl.simulation.episodes import Returns, StartStates, final_slots, record_final
 from evarl.simulation.rollouts import (
     SAME,
@@ -342,13 +342,9 @@ _Walk = tuple[Key, WorldState, Array, Bool[Array, " N"], _Reservoir]
 
 def _offer(reservoir: _Reservoir, key: Key, states: WorldState, alive: Bool[Array, " N"]) -> _Reservoir:
     """Offer the states that are alive to the sample, one after the other."""
-    (count,), (environments,) = reservoir.kept.elapsed.shape, alive.shape
+    (count,) = reservoir.kept.elapsed.shape
     place = reservoir.seen[None] + jnp.cumsum(alive, dtype=jnp.int32)  # the i of the i-th step played, from 1
-    drawn = jax.random.randint(key, (environments,), 0, jnp.maximum(place, 1))
-    slot = jnp.where(alive, jnp.where(place <= count, place - 1, drawn), count)
-    # Of several that draw one slot the last stays; a scatter promises no order, so the others are dropped here.
-    replaced = jnp.triu(slot[:, None] == slot[None, :], k=1).any(axis=1)
-    slot = jnp.where(replaced, count, slot)
+    slot = reservoir_slots(key, place, alive, count)
     kept = jax.tree.map(lambda old, new: old.at[slot].set(new, mode="drop"), reservoir.kept, states)
     return _Reservoir(kept, place[-1])
 
