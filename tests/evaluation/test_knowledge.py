@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import evarl
 from evarl.assessment import Behaviour
 from evarl.cli.main import call
-from evarl.evaluation.knowledge import FLOOR, difficulty, judge
+from evarl.evaluation.knowledge import DOUBT, FLOOR, SHARE, difficulty, judge, tolerance_quantile
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.evaluators.knowledge import Knowledge, Known
 from tests.evaluation.tiny import train_tiny, with_evaluators
@@ -19,10 +20,10 @@ from tests.evaluation.tiny import train_tiny, with_evaluators
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> evarl.Run:
-    """A run with a diverse memory of 50 slots, 10 of them held out."""
+    """A run with a diverse memory of 150 slots, 30 of them held out."""
     base = evarl.preset("navigation")
     network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
-    kept = {"memory": "diverse", "reservoir": 50, "perturbed": 10, "perturbed_environments": 2}
+    kept = {"memory": "diverse", "reservoir": 150, "perturbed": 25, "perturbed_environments": 2}
     evaluator = dataclasses.replace(base.evaluator, **kept, network=network, warmup=2, initial_steps=5)
     agent = dataclasses.replace(base.agent, hidden_sizes=(8,))
     sizes = {"environments": 4, "steps": 32, "updates": 6, "seeds": 2, "rollouts_per_start": 2, "beta": 0.05}
@@ -49,20 +50,33 @@ def line(count: int, offset: float = 0.0) -> np.ndarray:
 
 
 def test_the_interval_by_hand(run):
-    """Fitted errors are 1 everywhere, so that u = 1 + FLOOR; of 19 held-out errors 1 … 19 the 18th is the margin."""
+    """Fitted errors are 1 everywhere, so that u = 1 + FLOOR; of 46 held-out errors 1 … 46 the 45th is the margin.
+
+    P(Binomial(46, 0.1) ≤ 1) = 0.9^46 + 46 · 0.1 · 0.9^45 = 0.048, so that k = 2.
+    """
     fitted = known(line(60), np.zeros(60), np.ones(60))
-    held_out = known(line(19, 0.5), np.zeros(19), np.arange(1, 20))
+    held_out = known(line(46, 0.5), np.zeros(46), np.arange(1, 47))
     learnt = learnt_with(Knowledge(fitted, held_out, Behaviour(line(2))), run.evaluator_state(0))
     found = judge(learnt, run.config, Behaviour(np.full(4, 7.0, np.float32)), -30.0)
-    assert found.interval.low == pytest.approx(-48.0)
-    assert found.interval.high == pytest.approx(-12.0)
-    assert (found.interval.confidence, found.interval.policies, found.outside) == (0.9, 19, None)
+    assert found.interval.low == pytest.approx(-75.0)
+    assert found.interval.high == pytest.approx(15.0)
+    assert (found.interval.share, found.interval.confidence) == (0.9, 0.95)
+    assert (found.interval.policies, found.outside) == (46, None)
     clipped = judge(learnt, run.config, Behaviour(np.full(4, 7.0, np.float32)), -30.0, (-40.0, 1.0))
-    assert (clipped.interval.low, clipped.interval.high) == pytest.approx((-40.0, -12.0))
-    few = learnt.replace(knowledge=Knowledge(fitted, known(line(8), np.zeros(8), np.ones(8)), Behaviour(line(2))))
+    assert (clipped.interval.low, clipped.interval.high) == pytest.approx((-40.0, 1.0))
+    few = learnt.replace(knowledge=Knowledge(fitted, known(line(28), np.zeros(28), np.ones(28)), Behaviour(line(2))))
     told = judge(few, run.config, Behaviour(np.zeros(4, np.float32)), 0.0)
     assert told.interval is None
-    assert "8 held-out policies are too few for 90%" in told.no_interval
+    assert "28 held-out policies are too few for 90% at confidence 95%, which takes 29" in told.no_interval
+
+
+def test_the_share_is_reached_in_19_of_20_runs():
+    """Uniform scores: the share below a quantile is the quantile itself, at least 0.9 with probability 0.95 or a little more."""
+    drawn = np.random.default_rng(0).uniform(size=(2000, 80))
+    reached = np.mean([tolerance_quantile(scores) >= SHARE for scores in drawn])
+    exact = stats.beta.sf(SHARE, 77, 4)  # the 77th of 80 uniform numbers
+    assert exact >= 1 - DOUBT
+    assert abs(reached - exact) < 4 * (exact * (1 - exact) / len(drawn)) ** 0.5
 
 
 def test_difficulty_is_the_error_nearby():
@@ -85,7 +99,7 @@ def test_behaviour_far_from_all_that_is_remembered_is_outside(run):
 
 def test_what_is_known_is_saved_and_read_again(run):
     knowledge = run.evaluator_state(1).knowledge
-    assert (len(knowledge.fitted.returned), len(knowledge.held_out.returned)) == (40, 10)
+    assert (len(knowledge.fitted.returned), len(knowledge.held_out.returned)) == (120, 30)
     assert knowledge.earlier.rolled_out.shape == (6, 4)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(knowledge))
 
@@ -94,7 +108,7 @@ def test_assess_gives_an_interval_and_says_first_what_it_does_not_know(run, tmp_
     assert call(["assess", str(run.path), "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
     assert plain["interval"]["low"] < plain["predicted"] < plain["interval"]["high"]
-    assert (plain["interval"]["policies"], plain["no_interval"]) == (10, None)
+    assert (plain["interval"]["policies"], plain["no_interval"]) == (30, None)
     assert 0 < plain["p_value"] <= 1
 
     def elsewhere(seed, learnt):  # as if it remembered nothing but behaviour of another kind, 100 times over
@@ -107,7 +121,7 @@ def test_assess_gives_an_interval_and_says_first_what_it_does_not_know(run, tmp_
     changed = with_evaluators(run, tmp_path / "elsewhere", elsewhere)
     assert call(["assess", str(changed.path)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("outside what this evaluator knows: the nearest of 4600 remembered behaviours is ")
+    assert out.startswith("outside what this evaluator knows: the nearest of 12600 remembered behaviours is ")
     assert "90% interval " in out
     assert call(["assess", str(changed.path), "--json"]) == 0
     out, err = capsys.readouterr()

@@ -132,9 +132,9 @@ def _print_predictions(found: "AssessmentResult") -> None:
     if interval is None:
         print(f"no interval: {found.judgement.no_interval}")
     else:
-        share = f"{interval.confidence:.0%} interval"
         print(
-            f"{share} {interval.low:.3f} to {interval.high:.3f} (calibrated on {interval.policies} held-out policies)"
+            f"{interval.share:.0%} interval {interval.low:.3f} to {interval.high:.3f} (at confidence "
+            f"{interval.confidence:.0%}, by {interval.policies} held-out policies)"
         )
     for state, value in zip(found.states, found.predicted_at_states, strict=True):
         print(f"predicted value at {', '.join(f'{x:g}' for x in state)}: {value:.3f}")

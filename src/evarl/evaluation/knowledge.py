@@ -1,12 +1,14 @@
 """What an evaluator knows about a policy: an interval around its prediction, and whether it has met such behaviour at all.
 
 **Interval.** Perturbed policies i = 1 … n that the evaluator was never fitted to have scores r_i = |G_i − V̂_i| / u(Ξ_i), with the
-mean return G_i from their start states and the mean prediction V̂_i there. For a policy that is exchangeable with them,
+mean return G_i from their start states and the mean prediction V̂_i there. With
 
-    V̂ ± q u(Ξ),    q = the ⌈(n + 1) · 0.9⌉-th smallest r_i
+    V̂ ± q u(Ξ),    q = the (n + 1 − k)-th smallest r_i,    k = max{k : P(Binomial(n, 0.1) ≤ k − 1) ≤ 0.05}
 
-holds its mean return with probability at least 0.9 (split conformal prediction). u says how hard policies of this behaviour are
-to predict: the mean error on the nearest behaviours that the evaluator *was* fitted to. Whatever u is, the interval is valid.
+at least 90 % of all policies that are drawn like these have their mean return in their interval, at confidence 95 % over the n
+that were held out (a tolerance interval; with the ⌈(n + 1) · 0.9⌉-th, split conformal prediction, 90 % would be the average
+over held-out sets, and about half of all evaluators would cover less). u says how hard policies of this behaviour are to
+predict: the mean error on the nearest behaviours that the evaluator *was* fitted to. Whatever u is, the interval is valid.
 
 **Warning.** The distance of Ξ to the nearest remembered behaviour, in standardised units, is compared with the distance of each
 remembered behaviour to the nearest other one. If hardly any of these are as large, Ξ is unlike anything that was remembered.
@@ -20,13 +22,16 @@ import numpy as np
 from jaxtyping import Float
 
 from evarl.assessment.behaviour import Behaviour
+from evarl.bounds.ranks import least_rollouts, order_index
 from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator, features, standardised_behaviour
 from evarl.evaluators.knowledge import Known
 from evarl.learning.configuration import TrainConfig
-from evarl.stats.conformal import conformal_p_value, conformal_quantile
+from evarl.stats.conformal import conformal_p_value
 
-CONFIDENCE = 0.9
-"""Probability with which an interval holds the mean return."""
+SHARE = 0.9
+"""Share of policies whose interval holds their mean return."""
+DOUBT = 0.05
+"""Probability, over the policies that are held out, that this share is not reached."""
 LEVEL = 0.02
 """A behaviour is outside of what is known if its p-value is below this."""
 NEIGHBOURS = 5
@@ -43,7 +48,10 @@ class PredictionInterval(NamedTuple):
 
     low: float
     high: float
+    share: float
+    """Share of such policies whose interval holds their mean return."""
     confidence: float
+    """Probability, over the policies by which it was calibrated, with which that share is reached."""
     policies: int
     """Held-out policies by which it was calibrated."""
 
@@ -104,15 +112,20 @@ def judge(
     scale = lambda points: difficulty(points, _points(learnt.state, knowledge.fitted.behaviour), knowledge.fitted)  # noqa: E731
     held_out = knowledge.held_out
     scores = errors(held_out) / scale(_points(learnt.state, held_out.behaviour))
-    quantile, count = conformal_quantile(scores, CONFIDENCE), len(scores)
-    if quantile is None:
-        why = f"{count} held-out policies are too few for {CONFIDENCE:.0%}"
+    count, least = len(scores), least_rollouts(1 - SHARE, DOUBT)
+    if count < least:
+        why = f"{count} held-out policies are too few for {SHARE:.0%} at confidence {1 - DOUBT:.0%}, which takes {least}"
         why = f"{why}; train for more updates, or raise --evaluator.reservoir"
         return Judgement(None, why, p_value, outside)
-    reach = quantile * float(scale(own)[0])
+    reach = tolerance_quantile(scores) * float(scale(own)[0])
     lowest, highest = possible
     low, high = max(predicted - reach, lowest), min(predicted + reach, highest)
-    return Judgement(PredictionInterval(low, high, CONFIDENCE, count), None, p_value, outside)
+    return Judgement(PredictionInterval(low, high, SHARE, 1 - DOUBT, count), None, p_value, outside)
+
+
+def tolerance_quantile(scores: Float[np.ndarray, " n"]) -> float:
+    """The (n + 1 − k)-th smallest score: at least SHARE of all scores are below it, at confidence 1 − DOUBT."""
+    return float(np.sort(scores)[len(scores) - order_index(len(scores), 1 - SHARE, DOUBT)])
 
 
 def errors(known: Known) -> Float[np.ndarray, " n"]:
