@@ -114,7 +114,9 @@ def judge(
     scores = errors(held_out) / scale(_points(learnt.state, held_out.behaviour))
     count, least = len(scores), least_rollouts(1 - SHARE, DOUBT)
     if count < least:
-        why = f"{count} held-out policies are too few for {SHARE:.0%} at confidence {1 - DOUBT:.0%}, which takes {least}"
+        why = (
+            f"{count} held-out policies are too few for {SHARE:.0%} at confidence {1 - DOUBT:.0%}, which takes {least}"
+        )
         why = f"{why}; train for more updates, or raise --evaluator.reservoir"
         return Judgement(None, why, p_value, outside)
     reach = tolerance_quantile(scores) * float(scale(own)[0])
