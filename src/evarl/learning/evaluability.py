@@ -480,10 +480,10 @@ def mean_over_contexts(x: Float[Array, "h Ck *shape"], contexts: int) -> Float[A
 
 def first_starts(label: Int[Array, "T N"], count: int) -> Int[Array, "count N"]:
     """The steps at which the first `count` episodes of each environment begin; 0 where there are not so many."""
-    steps = label.shape[0]
-    left = jnp.where(label >= 0, jnp.arange(steps, 0, -1, dtype=jnp.int32)[:, None], 0)  # the earlier, the larger
-    found = jax.lax.top_k(left.T, count)[0].T
-    return jnp.where(found > 0, steps - found, 0)
+    begun = jnp.cumsum(label >= 0, axis=0, dtype=jnp.int32)
+    # the j-th start is at the step before which fewer have begun; no sorting, which takes longer than the predictions there
+    before = (begun[None] <= jnp.arange(count, dtype=jnp.int32)[:, None, None]).sum(axis=1, dtype=jnp.int32)
+    return jnp.where(before < label.shape[0], before, 0)
 
 
 def fit_steps(config: TrainConfig, index: Int[Array, ""]) -> Int[Array, ""]:
