@@ -40,15 +40,24 @@ def learner_for(config: TrainConfig) -> Learner:
     return make_learner(config, assessment)
 
 
+def assessment_steps(learner: Learner) -> int:
+    """Environment steps of the assessments in one update, of all seeds; those of scenarios that ended are counted too."""
+    if learner.assessment is None:
+        return 0
+    config, assessment = learner.config, learner.assessment
+    rollouts = config.groups * assessment.scenarios * config.assessment.replicates
+    return config.seeds * rollouts * assessment.horizon
+
+
 def training(spec: Spec) -> Program:
     """Training, past the warm-up, so that the evaluator's steps are included."""
     config = spec.config()
     learner = learner_for(config)
-    first, details = config.evaluator.warmup + 1, {}
+    first, details = config.evaluator.warmup + 1, {"assessment_steps": spec.updates * assessment_steps(learner)}
     began = time.perf_counter()
     engine = engines(learner)(config.seeds)
     if isinstance(engine, CompiledEngine):
-        details = {"program_seconds": time.perf_counter() - began, "program_gib": engine.memory() / 2**30}
+        details |= {"program_seconds": time.perf_counter() - began, "program_gib": engine.memory() / 2**30}
     state = engine.init(list(range(config.seeds)))
     if not isinstance(engine, CompiledEngine):
         state, _ = engine.advance(state, first, 1)  # compiles

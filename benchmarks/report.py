@@ -31,18 +31,21 @@ def speeds(worlds: Worlds, repeats: int) -> Sheet:
     """Training beside the environment only, and evaluation-aware training beside plain A2C."""
     sheet = Sheet(
         f"Steps per second: median (quartiles) of {repeats} interleaved repetitions. Ratios are taken within repetitions: "
-        "the speed relative to the environment only, and the time relative to plain A2C.",
-        ("world", "program", "steps per second", "÷ environment only", "time ÷ A2C"),
+        "the speed relative to the environment only, the time relative to plain A2C, and the same at an equal number of "
+        "environment steps, where those of assessments are counted too.",
+        ("world", "program", "steps per second", "÷ environment only", "time ÷ A2C", "at equal steps"),
     )
     for world, found in worlds.items():
         for name, one in found.items():
             if name in (*ESTIMATES, *RIVALS) or name.endswith(PARTS):
                 continue
             alone = spread(rates(one) / rates(found[ALONE]), ratio) if ALONE in found else ""
-            plain = spread(rates(found[A2C]) / rates(one), ratio) if A2C in found else ""
+            plain = rates(found[A2C]) / rates(one) if A2C in found else None
+            share = one["steps"] / (one["steps"] + one.get("assessment_steps", 0))
+            slower = ("", "") if plain is None else (spread(plain, ratio), spread(share * plain, ratio))
             # on the host it is another world
-            ratios = {ALONE: ("", ""), ROLLOUTS: (alone, ""), A2C: (alone, ""), HOST: ("", "")}.get(
-                name, (alone, plain)
+            ratios = {ALONE: ("", "", ""), ROLLOUTS: (alone, "", ""), A2C: (alone, "", ""), HOST: ("", "", "")}.get(
+                name, (alone, *slower)
             )
             sheet.add(world, name, spread(rates(one), thousands), *ratios)
     return sheet
