@@ -10,6 +10,7 @@ import pytest
 import evarl
 from evarl.assessment import Behaviour
 from evarl.cli.main import call
+from evarl.runs.assessments import save_evaluator
 from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
 UP = """
@@ -48,6 +49,26 @@ def assessed(capsys, *arguments: str) -> dict:
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     return json.loads(out)
+
+
+def test_an_evaluator_from_a_file_predicts_in_place_of_the_runs_own(run, tmp_path, capsys):
+    other = with_evaluators(run, tmp_path / "other", constant)
+    file = other.path / "evaluator" / "seed-1.safetensors"
+    found = assessed(capsys, str(run.path), "--evaluator", str(file))
+    assert (found["evaluator"], found["seed"]) == (str(file), 0)
+    assert found["predicted"] == pytest.approx(float(run.evaluator_state(1).state.target.mean), rel=1e-6)
+    assert found["predicted"] != assessed(capsys, str(run.path))["predicted"]
+    assert call(["assess", str(run.path), "--evaluator", str(file)]) == 0
+    assert f"evaluator {file})" in capsys.readouterr().out
+
+
+def test_an_evaluator_of_another_network_is_refused_in_one_line(run, tmp_path, capsys):
+    other = evarl.with_settings(run.config, {"evaluator.network.width": 2 * run.config.evaluator.network.width})
+    save_evaluator(tmp_path / "wide.safetensors", run.evaluator_state(0), other)
+    assert call(["assess", str(run.path), "--evaluator", str(tmp_path / "wide.safetensors")]) != 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "evaluator: " in line
+    assert "has network.width" in line
 
 
 def test_the_table_shows_scenarios_and_predictions(run, capsys):

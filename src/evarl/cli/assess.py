@@ -41,6 +41,8 @@ class Assess(PrintsResults):
     """Index of the seed in a checkpoint, counted from 0."""
     policy_import: str | None = None
     """Another policy as module:name, a Python function (key, observations) → (actions, log-probabilities or None)."""
+    evaluator: str | None = None
+    """File of another evaluator for the same assessment, made by `evarl pretrain` or evaluator/seed-N.safetensors of a run."""
     states: str = ""
     """Predict at these states as well: "0.1,0.1 0.5,0.9" (worlds whose state is a list of numbers)."""
     samples: int = 64
@@ -93,7 +95,8 @@ def _print(found: "AssessmentResult") -> None:
 
     if found.judgement.outside is not None and found.not_fitted is None:
         print(f"{OUTSIDE}: {found.judgement.outside}\n")
-    print(plain_text(f"{found.policy}, assessed in {found.run} (seed {found.seed}, {found.world})"), end="\n\n")
+    by = "" if found.evaluator is None else f", evaluator {found.evaluator}"
+    print(plain_text(f"{found.policy}, assessed in {found.run} (seed {found.seed}, {found.world}{by})"), end="\n\n")
     if found.context is not None:
         site = ", ".join(f"{name}={value:g}" for name, value in found.context.items())
         print(f"site: {site} ({'drawn' if found.context_drawn else 'given'}; hidden from policy and evaluator)\n")

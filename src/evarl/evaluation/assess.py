@@ -18,6 +18,7 @@ from evarl.evaluation.knowledge import Judgement, judge
 from evarl.evaluation.predictions import Assessed, BehaviourPredictor
 from evarl.evaluators.evaluator import LearntEvaluator, features
 from evarl.ranges import whole
+from evarl.runs.assessments import load_evaluator
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
 from evarl.simulation.episodes import StartStates
@@ -86,6 +87,8 @@ class AssessmentResult:
     """Sentences about given numbers that training never draws."""
     truth: SiteValue | None = None
     """In a family of worlds: the policy's value there, unless it was not asked for."""
+    evaluator: str | None = None
+    """File of the evaluator; None for that of the run."""
     judgement: Judgement = Judgement(None, None, None, None)
     """What the evaluator knows about such policies: an interval, and a warning if it knows nothing."""
 
@@ -131,11 +134,13 @@ def assess(
     random_seed: int = 0,
     context: Sequence[str] | Mapping[str, float] | None = None,
     truth_episodes: int | None = None,
+    evaluator: str | Path | None = None,
 ) -> AssessmentResult:
     """Roll a policy through the run's assessment once and predict its value with the evaluator of `seed` (the first).
 
     The policy is the final one of that seed, one from a file (`policy`; of a checkpoint the `policy_seed`-th), or a
-    function given as "module:name" (`policy_import`). In a family of worlds, the assessment is taken on one site, whose
+    function given as "module:name" (`policy_import`). `evaluator` is a file with another evaluator for the same assessment, such
+    as one made by `evarl pretrain`. In a family of worlds, the assessment is taken on one site, whose
     `context` is given as {"bridge": 0.4} or drawn. The value there is exact where the world is finite, else measured by
     `truth_episodes` episodes (256, or 32 on the host; 0 leaves it out).
 
@@ -148,7 +153,7 @@ def assess(
     run = opened(run)
     check_states("samples", samples, run.world)
     seed = run.seeds[0] if seed is None else seed
-    learnt = run.evaluator_state(seed)
+    learnt = run.evaluator_state(seed) if evaluator is None else _other_evaluator(run, Path(evaluator))
     given, queries = parse_states(run, states)
     assessed_policy, name = _policy(run, seed, policy, policy_import, policy_seed)
     start_key, assessment_key = jax.random.split(root_key(random_seed))
@@ -162,7 +167,17 @@ def assess(
     if given:
         at_states = np.empty(0) if found.not_fitted else predictor.predict(learnt.state, assessed.behaviour, queries)
         found = dataclasses.replace(found, states=given, predicted_at_states=at_states)
-    return dataclasses.replace(found, **on_site)
+    return dataclasses.replace(found, evaluator=None if evaluator is None else str(evaluator), **on_site)
+
+
+def _other_evaluator(run: Run, path: Path) -> LearntEvaluator:
+    """An evaluator from a file; one for another assessment than this run's is refused."""
+    if run.assessment is None:
+        raise InputError(f"{run.path}: has no assessment; train with --beta, or with --evaluator-mode colearned")
+    try:
+        return load_evaluator(path, run.config, run.assessment)
+    except InputError as error:
+        raise InputError(str(error).replace("evaluator.file:", "evaluator:", 1)) from error
 
 
 def assess_policy(

@@ -40,6 +40,7 @@ def assessment_record(found: AssessmentResult) -> dict[str, Any]:
         "world": found.world,
         "seed": found.seed,
         "policy": found.policy,
+        "evaluator": found.evaluator,
         "scenarios": [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
         "not_fitted": found.not_fitted,
         "predicted": found.mean,
