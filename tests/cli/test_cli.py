@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from evarl import preset
 from evarl.cli.main import call
 
 TINY = ["--environments", "2", "--steps", "16", "--updates", "3", "--agent.hidden-sizes", "8"]
@@ -172,5 +173,7 @@ def test_the_papers_settings_are_one_flag_away(monkeypatch, capsys, tmp_path):
     assert (config.evaluator.network.kind, config.gradient, config.evaluator.memory) == ("listing", "printed", "recent")
     assert config.evaluator.network.width == 8
     assert config.environments == 64
+    fitted = [preset("navigation", paper=paper).evaluator for paper in (False, True)]
+    assert [(one.steps, one.batch_size) for one in fitted] == [(2, 256), (5, 128)]
     said = refused(capsys, tmp_path, "train", "crossing", "--paper")
     assert "crossing is not in the paper; must be one of navigation, minatar, brax" in said

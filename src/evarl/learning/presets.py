@@ -155,6 +155,8 @@ PRESETS: dict[str, Callable[[], TrainConfig]] = {
 
 
 IN_THE_PAPER = ("navigation", "minatar", "brax")
+FITTED: dict[str, dict[str, int]] = {"navigation": {"steps": 2, "batch_size": 256}}
+"""How evaluators are fitted by default where the paper's five small steps cost more and gain nothing (docs/studies.md)."""
 
 
 def preset(name: str, paper: bool = False) -> TrainConfig:
@@ -165,12 +167,20 @@ def preset(name: str, paper: bool = False) -> TrainConfig:
     >>> preset("minatar", paper=True).gradient
     'printed'
     """
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    config = PRESETS[name]()
+    config = studied_preset(name)
     if not paper:
-        return config
+        return replace(config, evaluator=replace(config.evaluator, **FITTED.get(name, {})))
     if name not in IN_THE_PAPER:
         raise InputError(f"paper: {name} is not in the paper; must be one of {', '.join(IN_THE_PAPER)}")
     network = replace(config.evaluator.network, kind="listing")
     return replace(config, gradient="printed", evaluator=replace(config.evaluator, network=network, memory="recent"))
+
+
+def studied_preset(name: str) -> TrainConfig:
+    """The settings that studies change: the paper's number of gradient steps, with our evaluator network and gradient.
+
+    Results name them by `name` and their changes, so they must not follow the defaults.
+    """
+    if name not in PRESETS:
+        raise unknown_name("preset", name, PRESETS)
+    return PRESETS[name]()

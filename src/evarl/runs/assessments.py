@@ -121,7 +121,9 @@ def _check_scenarios(path: Path, arrays: Arrays, assessment: Assessment) -> None
         k, other = scenarios.shape[0], len(kept) if kept.ndim else 0
         raise InputError(f"evaluator.file: {path} is for an assessment of {other} scenarios, this one has {k}")
     if not np.array_equal(kept, scenarios):
-        raise InputError(f"evaluator.file: {path} is for other start states; train with its assessment, --assessment.file")
+        raise InputError(
+            f"evaluator.file: {path} is for other start states; train with its assessment, --assessment.file"
+        )
 
 
 def _evaluator_template(
