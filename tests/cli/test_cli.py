@@ -174,6 +174,6 @@ def test_the_papers_settings_are_one_flag_away(monkeypatch, capsys, tmp_path):
     assert config.evaluator.network.width == 8
     assert config.environments == 64
     fitted = [preset("navigation", paper=paper).evaluator for paper in (False, True)]
-    assert [(one.steps, one.batch_size) for one in fitted] == [(2, 256), (5, 128)]
+    assert [(one.steps, one.batch_size, one.final_steps) for one in fitted] == [(2, 256, 500), (5, 128, 0)]
     said = refused(capsys, tmp_path, "train", "crossing", "--paper")
     assert "crossing is not in the paper; must be one of navigation, minatar, brax" in said
