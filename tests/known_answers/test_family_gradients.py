@@ -227,10 +227,15 @@ def wanted_gradients(case, kind):
     return np.asarray(both(THETA)[1]), differences(lambda theta: both(theta)[0])
 
 
+FIRST, *OTHERS = CASES
+
+
 @pytest.mark.parametrize(
     ("case", "kind"),
     [
-        *itertools.product(CASES, KINDS),
+        *itertools.product([FIRST], KINDS),
+        *itertools.product(OTHERS, ["returns+fingerprint"]),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in itertools.product(OTHERS, ["returns", "rewards"])),
         ("assessment of three steps", "trajectory"),
         ("one context at a time, three steps each", "trajectory"),
         ("random transitions", "fingerprint"),
