@@ -21,6 +21,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -132,13 +133,12 @@ def _imported(node: ast.AST, module: Module, found: dict[str, Module]) -> Iterat
 
 def stale_imports(files: Iterable[Path], found: dict[str, Module]) -> list[str]:
     """Imports `from evarl… import name` of a module or name that does not exist; needed where nothing runs the file."""
-    stale = []
+    stale, defined = [], cache(lambda name: _defined_names(found[name]) if name in found else set())
     for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.ImportFrom) or node.level or (node.module or "").split(".")[0] != "evarl":
                 continue
-            module = found.get(node.module or "")
-            names = set() if module is None else _defined_names(module)
+            names = defined(node.module or "")
             stale += [
                 f"{path}:{node.lineno} imports {node.module}.{alias.name}"
                 for alias in node.names

@@ -7,6 +7,9 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # even a sum is compiled in a dozen processes
+os.environ.setdefault(
+    "JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0"
+)  # a twentieth of the time of compilation, and nobody reads them
 
 from tests.shapes import check_shapes_in
 
@@ -50,20 +53,34 @@ def runs_are_shared(tmp_path_factory) -> None:
 
 SLOW = (
     "test_smoke",
-    "test_ray",
-    "test_jobs",
-    "test_docs",
-    "test_resume",
     "test_faults",
-    "test_evaluation_aware",
-    "test_keys",
-    "test_log",
-    "test_runs",
     "test_certificates",
     "test_learning",
-    "test_conformance",
+    "test_sites",
+    "test_jobs",
+    "test_estimate",
+    "test_contexts",
+    "test_gradients",
     "test_hostile",
+    "test_docs",
+    "test_evaluation_aware",
+    "test_behaviour",
     "test_limits",
+    "test_fuzz",
+    "test_knowledge",
+    "test_documents",
+    "test_fqe",
+    "test_diverse_memory",
+    "test_speed",
+    "test_brax",
+    "test_family_gradients",
+    "test_start_states",
+    "test_conformance",
+    "test_ray",
+    "test_resume",
+    "test_runs",
+    "test_log",
+    "test_levels",
 )
 """Files that take longest: begun first, so that no worker is left with one of them at the end."""
 

@@ -45,17 +45,30 @@ def blocks(language: str) -> list:
     found = []
     for page in PAGES:
         for number, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            # the README has the commands of guide.md and reproduce.md as well, tests/cli those of ope.md, and tests/extensions
-            # an algorithm and an evaluator
+            # the README has the commands of guide.md and reproduce.md as well, tests/cli those of ope.md, tests/extensions an
+            # algorithm, an evaluator and a kind of behaviour, and tests/worlds/test_registry.py a world
             seldom = language == "sh" and page.name in ("guide.md", "ope.md", "reproduce.md")
-            seldom |= "register_algorithm" in code or "register_evaluator" in code
+            seldom |= bool(re.search("register_(algorithm|evaluator|behaviour|world)", code))
             marks = [pytest.mark.slow] if seldom else []
             found.append(pytest.param(code, id=f"{page.name}-{number}", marks=marks))
     return found
 
 
+FEW = {"warmup": 2, "initial_steps": 5, "final_steps": 5}
+"""Of the evaluator; a few updates after the warm-up say as much as many."""
+UPDATES = 5
+
+
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_blocks_run(code, tmp_path, monkeypatch):
+    train = evarl.train
+
+    def train_shortly(config="navigation", **options):
+        config = evarl.preset(config) if isinstance(config, str) else config
+        options["updates"] = min(options.get("updates", config.updates), UPDATES)
+        return train(dataclasses.replace(config, evaluator=dataclasses.replace(config.evaluator, **FEW)), **options)
+
+    monkeypatch.setattr(evarl, "train", train_shortly)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "block", "exec"), {})
     assert "import" in code
@@ -71,9 +84,10 @@ def test_commands_run(code, tmp_path, monkeypatch, capfd):
             assert re.search(rf"^{arguments[0]}:", makefile, re.MULTILINE), line
             continue
         assert program == "evarl", line
-        if "--updates" in arguments:  # a few after the warm-up say as much
-            at, few = arguments.index("--updates") + 1, PRESETS[arguments[1]]().evaluator.warmup + 5
-            arguments[at] = str(min(int(arguments[at]), few))
+        if "--updates" in arguments:
+            arguments[arguments.index("--updates") + 1] = str(UPDATES)
+            for name, number in FEW.items():
+                arguments += [f"--evaluator.{name.replace('_', '-')}", str(number)]
         assert call(arguments) == 0, capfd.readouterr().err
 
 

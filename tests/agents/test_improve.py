@@ -39,7 +39,7 @@ def batch(space) -> Trajectory:
 
 def setup(config, space, key):
     agent = make_agent(config, Box((3,)), space, discount=0.9, updates=10)
-    state = agent.init(key, ENVIRONMENTS)
+    state = jax.jit(agent.init, static_argnums=1)(key, ENVIRONMENTS)
     trajectory = batch(space)
     log_prob = agent.distribution(state.policy, trajectory.observation).log_prob(trajectory.action)
     return agent, state, trajectory.replace(log_prob=log_prob)
@@ -51,8 +51,8 @@ def test_ppo_with_one_pass_and_one_minibatch_is_a2c(space, key):
     once = dataclasses.replace(PLAIN, algorithm="ppo", ppo=PPOConfig(epochs=1, minibatches=1))
     a2c, state, trajectory = setup(PLAIN, space, key)
     ppo, _, _ = setup(once, space, key)
-    one, _ = a2c.improve(state, key, trajectory)
-    other, _ = ppo.improve(state, key, trajectory)
+    one, _ = jax.jit(a2c.improve)(state, key, trajectory)
+    other, _ = jax.jit(ppo.improve)(state, key, trajectory)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), one.policy, other.policy)
     moved = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max()), one.policy.actor, state.policy.actor)
     assert min(jax.tree.leaves(moved)) > 1e-5, "every layer of the actor must have moved"
@@ -65,10 +65,11 @@ def test_what_acting_computed_already_changes_no_update(space, key):
     agent, state, trajectory = setup(config, space, key)
     noise = jnp.zeros((STEPS, ENVIRONMENTS, 3 if isinstance(space, Discrete) else 2))
     _, _, product = agent.explore(state.policy, noise, trajectory.observation)
-    plain, expected = agent.improve(state, key, trajectory)
-    reused, metrics = agent.improve(state, key, trajectory.replace(reusable=product))
+    improve = jax.jit(agent.improve)
+    plain, expected = improve(state, key, trajectory)
+    reused, metrics = improve(state, key, trajectory.replace(reusable=product))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), (plain, expected), (reused, metrics))
-    wrong, _ = agent.improve(state, key, trajectory.replace(reusable=product + 1.0))
+    wrong, _ = improve(state, key, trajectory.replace(reusable=product + 1.0))
     moved = jax.tree.map(lambda x, y: float(jnp.abs(x - y).max()), wrong.policy.actor, plain.policy.actor)
     assert max(jax.tree.leaves(moved)) > 1e-5, "the product is used"
 
@@ -80,8 +81,9 @@ def test_constant_shift_of_rewards_with_bandit_episodes_moves_only_the_critic(ke
     trajectory = trajectory.replace(
         terminated=jnp.ones_like(trajectory.terminated), truncated=jnp.zeros_like(trajectory.truncated)
     )
-    one, _ = agent.improve(state, key, trajectory)
-    other, _ = agent.improve(state, key, trajectory.replace(reward=trajectory.reward + 5.0))
+    improve = jax.jit(agent.improve)
+    one, _ = improve(state, key, trajectory)
+    other, _ = improve(state, key, trajectory.replace(reward=trajectory.reward + 5.0))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), one.policy.actor, other.policy.actor)
     differs = jax.tree.map(lambda x, y: bool((x != y).any()), one.policy.critic, other.policy.critic)
     assert any(jax.tree.leaves(differs))
@@ -90,11 +92,12 @@ def test_constant_shift_of_rewards_with_bandit_episodes_moves_only_the_critic(ke
 def test_truncation_as_termination_changes_the_update(key):
     agent, state, trajectory = setup(PLAIN, Discrete(3), key)
     folded, _, _ = setup(dataclasses.replace(PLAIN, truncation="as-termination"), Discrete(3), key)
-    _, one = agent.improve(state, key, trajectory)
-    _, other = folded.improve(state, key, trajectory)
+    improve = jax.jit(agent.improve)
+    _, one = improve(state, key, trajectory)
+    _, other = jax.jit(folded.improve)(state, key, trajectory)
     assert float(one["value_loss"]) != float(other["value_loss"])
     ended = trajectory.replace(terminated=trajectory.done, truncated=jnp.zeros_like(trajectory.truncated))
-    _, by_hand = agent.improve(state, key, ended)
+    _, by_hand = improve(state, key, ended)
     np.testing.assert_allclose(other["value_loss"], by_hand["value_loss"], rtol=1e-5)
 
 
@@ -110,7 +113,7 @@ def test_scaled_rewards_leave_values_in_units_of_reward(key):
     """A critic trained on scaled rewards reports values times the scale."""
     config = dataclasses.replace(PLAIN, scale_rewards=True, normalise_observations=True)
     agent, state, trajectory = setup(config, Discrete(3), key)
-    state, _ = agent.improve(state, key, trajectory.replace(reward=100.0 * trajectory.reward))
+    state, _ = jax.jit(agent.improve)(state, key, trajectory.replace(reward=100.0 * trajectory.reward))
     raw = agent.apply_critic(state.policy.critic, agent.features(state.policy, trajectory.last_observation))
     assert float(state.policy.value_scale) > 50.0
     value = agent.value(state.policy, trajectory.last_observation)

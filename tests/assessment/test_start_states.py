@@ -229,7 +229,7 @@ SMALL: dict[str, Any] = {
         "seeds": 1,
     },
     **{"contexts": 2, "rollouts_per_start": 2, "context_updates": 1, "evaluator.warmup": 1},
-    **{"evaluator.initial_steps": 2, "evaluator.steps": 2, "assessment.horizon": 4},
+    **{"evaluator.initial_steps": 2, "evaluator.steps": 2, "evaluator.final_steps": 2, "assessment.horizon": 4},
     "assessment.start_states": STARTS["CartPole-v1"],
 }
 

@@ -31,7 +31,10 @@ from tests.evaluation.tiny import train_tiny
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """Eight policies of one kind."""
+    """Eight policies of one kind.
+
+    Tests roll them out at least 256 times, the number in one program, so that it is compiled once.
+    """
     return train_tiny(tmp_path_factory.mktemp("trained") / "run", seeds=8).path
 
 
@@ -73,16 +76,16 @@ def test_j_is_bounded_from_returns_alone_where_there_is_one_start_state(run, cap
 
 
 def test_other_claims_are_those_of_the_library(run, capsys):
-    episode = certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "200", "--alpha", "0.1")
+    episode = certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "300", "--alpha", "0.1")
     kept = load(Path(episode["certificate"])).evidence
     assert episode["bound"] == bounds.order_bound(kept["returns"], kept["values"], 0.1, 0.1).margin
-    shortfall = certified(capsys, str(run), "--claim", "evaluator-overstatement", "--rollouts", "200", "--epsilon", "2")
+    shortfall = certified(capsys, str(run), "--claim", "evaluator-overstatement", "--rollouts", "300", "--epsilon", "2")
     kept, protocol = (one := load(Path(shortfall["certificate"]))).evidence, one.protocol
     assert (
         shortfall["bound"]
         == bounds.risk_control(kept["returns"], kept["values"], bounds.Range(*protocol.range), 2.0).margin
     )
-    error = certified(capsys, str(run), "--claim", "evaluator-error", "--rollouts", "200", "--epsilon", "0.001")
+    error = certified(capsys, str(run), "--claim", "evaluator-error", "--rollouts", "300", "--epsilon", "0.001")
     kept = load(Path(error["certificate"])).evidence
     assert error["outcome"] == "not certified"
     columns = (kept["returns"], kept["others"], kept["values"])
@@ -94,7 +97,7 @@ def test_other_claims_are_those_of_the_library(run, capsys):
 
 def test_a_new_policy_is_bounded_without_deploying_it(run, capsys):
     found = certified(
-        capsys, str(run), "--seed", "3", "--alpha", "0.2", "--rollouts", "100", "--from-policies", str(run)
+        capsys, str(run), "--seed", "3", "--alpha", "0.2", "--rollouts", "300", "--from-policies", str(run)
     )
     certificate = load(Path(found["certificate"]))
     assert [one.seed for one in certificate.protocol.calibration] == [0, 1, 2, 4, 5, 6, 7]
@@ -122,23 +125,23 @@ def test_a_sequential_test_takes_no_more_rollouts_than_it_needs(run, capsys):
 
 
 def test_the_same_terms_give_the_same_certificate_and_a_killed_test_goes_on(run):
-    terms = evarl.Terms(rollouts=100)
+    terms = evarl.Terms(rollouts=300)
     first = issue_certificate(run, terms)
     kept = first.path.read_bytes()
     again = issue_certificate(run, terms, again=True)
     assert again.path.read_bytes() == kept
     assert again.origin == "issued before"
     with pytest.raises(InputError, match="and the result is "):
-        issue_certificate(run, evarl.Terms(rollouts=101))
+        issue_certificate(run, evarl.Terms(rollouts=301))
     first.path.unlink()  # as if it had been killed while it rolled out
     with pytest.raises(InputError, match="was not finished; the same command as then continues it"):
-        issue_certificate(run, evarl.Terms(rollouts=101))
+        issue_certificate(run, evarl.Terms(rollouts=301))
     assert issue_certificate(run, terms).certificate.evidence == first.certificate.evidence
 
 
 def test_rollouts_depend_on_everything_that_is_fixed(run):
     policy = open_policy(run, 0)
-    protocol = make_protocol(policy, evarl.Terms(rollouts=8))
+    protocol = make_protocol(policy, evarl.Terms(rollouts=300))
 
     def returns(protocol):
         return gather(PolicyTest(protocol, policy), print)["returns"]
@@ -173,7 +176,7 @@ def test_candidates_are_tested_in_the_order_of_their_predictions_until_one_fails
     "name", ["config.json", "assessment.safetensors", "policy/seed-0.safetensors", "evaluator/seed-0.safetensors"]
 )
 def test_a_changed_byte_is_reported_by_name(run, capsys, name):
-    found = certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "59")
+    found = certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "300")
     data = bytearray((run / name).read_bytes())
     data[len(data) // 2] ^= 1
     (run / name).write_bytes(data)
@@ -272,23 +275,23 @@ def test_a_world_that_does_not_know_its_range_wants_one(run, capsys, monkeypatch
         "evarl: range: navigation does not know its possible returns; give --range LO HI from the rules of the task, never from "
         "observed returns, for which no bound would be valid\n"
     )
-    assert call(["certify", str(run), "--range", "-1", "1", "--rollouts", "50"]) == 2
+    assert call(["certify", str(run), "--range", "-1", "1", "--rollouts", "300"]) == 2
     said = (
         r"returns: -[\d.]+ is outside the range \[-1, 1\]; the range must contain every possible rollout and be fixed"
     )
     assert re.search(said, capsys.readouterr().err)
-    assert certified(capsys, str(run), "--range", "-51", "1", "--rollouts", "50", "--again")["outcome"] == "bounded"
+    assert certified(capsys, str(run), "--range", "-51", "1", "--rollouts", "300", "--again")["outcome"] == "bounded"
 
 
 def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
-    first = certified(capsys, str(run), "--rollouts", "50")
-    assert call(["certify", str(run), "--rollouts", "60"]) == 2
+    first = certified(capsys, str(run), "--rollouts", "300")
+    assert call(["certify", str(run), "--rollouts", "301"]) == 2
     assert re.search(
         r"mean-return has been tested for this policy before, at level 0.05, and the result is .*mean-return-seed-0-.*\.json. "
         r"With --again it is tested with new rollouts, and the levels of all tests add up, to a confidence of at most 0.9",
         capsys.readouterr().err,
     )
-    second = certified(capsys, str(run), "--rollouts", "60", "--again")
+    second = certified(capsys, str(run), "--rollouts", "301", "--again")
     assert [one.error for one in load(Path(second["certificate"])).earlier] == [0.05]
     assert second["confidence"] == pytest.approx(0.9)
     page = Path(second["page"]).read_text()
@@ -300,7 +303,7 @@ def test_a_second_test_of_a_claim_is_refused_or_counted(run, capsys):
     assert "was tested" not in captured.err, "the earlier test is counted already"
     assert call(["verify", first["certificate"]]) == 0
     assert "later tests of mean-return for this policy: 1; " in capsys.readouterr().err
-    certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "59")  # another claim is another matter
+    certified(capsys, str(run), "--claim", "single-episode", "--rollouts", "300")  # another claim is another matter
 
 
 def test_what_changes_while_it_is_tested_is_not_certified(run, monkeypatch):
@@ -317,7 +320,7 @@ def test_what_changes_while_it_is_tested_is_not_certified(run, monkeypatch):
     with pytest.raises(
         InputError, match=r"policy/seed-0\.safetensors changed while the policy was tested; nothing is certified"
     ):
-        issue_certificate(run, evarl.Terms(rollouts=20))
+        issue_certificate(run, evarl.Terms(rollouts=300))
     assert not list(run.glob("certificates/*-*.json"))
 
 
@@ -328,9 +331,8 @@ def test_policies_of_another_kind_cannot_calibrate(run, tmp_path):
 
 
 def test_a_run_without_an_evaluator_has_only_j(tmp_path, capsys):
-    small = {"updates": 2, "environments": 2, "steps": 8}
-    run = evarl.train("navigation", out=tmp_path / "run", quiet=True, **small)
-    assert certified(capsys, str(run.path), "--rollouts", "20")["rollouts"] == 20
+    run = train_tiny(tmp_path / "run", beta=0.0, seeds=1)
+    assert certified(capsys, str(run.path), "--rollouts", "300")["rollouts"] == 300
     assert call(["certify", str(run.path), "--claim", "single-episode"]) == 2
     assert "claim: single-episode is about an evaluator, and" in capsys.readouterr().err
 
@@ -344,7 +346,7 @@ def test_the_protocol_is_on_disk_before_the_first_rollout(run, monkeypatch):
         return gather(test, notify)
 
     monkeypatch.setattr(issue, "gather", looking)
-    issue_certificate(run, evarl.Terms(rollouts=20))
+    issue_certificate(run, evarl.Terms(rollouts=300))
 
 
 def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_path, capsys):
@@ -370,42 +372,42 @@ def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_pat
 
 
 def test_an_evaluator_that_was_never_fitted_is_certified_for_nothing(tmp_path, capsys):
-    run = train_tiny(tmp_path / "run", updates=2, seeds=1).path
+    run = train_tiny(tmp_path / "run", updates=2).path
     for claim in ("single-episode", "evaluator-error"):
-        assert call(["certify", str(run), "--claim", claim, "--rollouts", "60"]) == 2
+        assert call(["certify", str(run), "--claim", claim, "--rollouts", "301"]) == 2
         assert "the evaluator of seed 0 was not fitted" in capsys.readouterr().err
     assert not (run / "certificates").exists(), "a test that cannot be made is not registered"
-    assert certified(capsys, str(run), "--rollouts", "20")["outcome"] == "bounded"
+    assert certified(capsys, str(run), "--rollouts", "300")["outcome"] == "bounded"
 
 
 def test_a_policy_that_is_not_finite_is_refused_before_a_test_is_registered(run, capsys):
     file = run / "policy" / "seed-0.safetensors"
     tree, about = load_arrays(file)
     save_tree(file, {name: array * np.float32(np.nan) for name, array in tree.items()}, about)
-    assert call(["certify", str(run), "--rollouts", "20"]) == 2
+    assert call(["certify", str(run), "--rollouts", "300"]) == 2
     assert "must be finite numbers" in capsys.readouterr().err
     shutil.copy(run / "policy" / "seed-1.safetensors", file)
-    assert call(["certify", str(run), "--rollouts", "20"]) == 2
+    assert call(["certify", str(run), "--rollouts", "300"]) == 2
     assert "is the policy of seed 1" in capsys.readouterr().err
     assert not (run / "certificates").exists()
 
 
 def test_a_certificate_may_travel_without_its_page(run, tmp_path, capsys):
-    issued = issue_certificate(run, evarl.Terms(rollouts=20))
+    issued = issue_certificate(run, evarl.Terms(rollouts=300))
     alone = Path(shutil.copy(issued.path, tmp_path / "alone.json"))
     assert call(["verify", str(alone), "--run", str(run)]) == 0
     assert "there is no page beside the certificate" in capsys.readouterr().err
 
 
 def test_a_ledger_that_was_deleted_beside_certificates_is_missed(run, capsys):
-    issue_certificate(run, evarl.Terms(rollouts=20))
+    issue_certificate(run, evarl.Terms(rollouts=300))
     (run / "certificates" / "ledger.json").unlink()
-    assert call(["certify", str(run), "--rollouts", "21"]) == 2
+    assert call(["certify", str(run), "--rollouts", "301"]) == 2
     assert "ledger.json: is missing, although there is mean-return-seed-0-" in capsys.readouterr().err
 
 
 def test_a_test_that_takes_hours_is_refused(tmp_path, capsys):
-    run = train_tiny(tmp_path / "run", seeds=1, updates=3, horizon=300_000_000).path
+    run = train_tiny(tmp_path / "run", beta=0.0, seeds=1, updates=3, horizon=300_000_000).path
     assert call(["certify", str(run), "--rollouts", "60000"]) == 2
     assert "horizon × rollouts: 300000000 × 60000 is not allowed" in capsys.readouterr().err
 
@@ -413,7 +415,7 @@ def test_a_test_that_takes_hours_is_refused(tmp_path, capsys):
 def test_fresh_rollouts_test_the_same_predictions(run):
     """V̂ follows from one assessment, which is the protocol's own whatever key the rollouts have."""
     policy = open_policy(run, 0)
-    protocol = make_protocol(policy, evarl.Terms(claim="single-episode", rollouts=60))
+    protocol = make_protocol(policy, evarl.Terms(claim="single-episode", rollouts=300))
     first, fresh = (
         gather(PolicyTest(protocol, policy, key=key), print) for key in (protocol.key(), np.array([7, 7], np.uint32))
     )
@@ -428,7 +430,7 @@ def test_the_file_of_a_world_is_bound(tmp_path, capsys):
     np.savez(world, **arrays)
     config = evarl.TrainConfig(world=f"tabular/{world}", horizon=5, updates=2, environments=2, steps=8)
     run = evarl.train(config, out=tmp_path / "run", quiet=True).path
-    found = certified(capsys, str(run), "--rollouts", "20")
+    found = certified(capsys, str(run), "--rollouts", "300")
     np.savez(world, **(arrays | {"start": np.array([1.0, 0.0])}))
     assert call(["verify", found["certificate"], "--files-only"]) == 1
     assert "protocol, world_sha256" in capsys.readouterr().out

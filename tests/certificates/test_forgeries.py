@@ -28,7 +28,7 @@ from tests.evaluation.tiny import train_tiny, with_evaluators
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    return train_tiny(tmp_path_factory.mktemp("trained") / "run", seeds=2).path
+    return train_tiny(tmp_path_factory.mktemp("trained") / "run").path
 
 
 @pytest.fixture(scope="module")

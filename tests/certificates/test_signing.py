@@ -15,7 +15,7 @@ from tests.evaluation.tiny import train_tiny
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
-    return train_tiny(tmp_path_factory.mktemp("trained") / "run", seeds=1).path
+    return train_tiny(tmp_path_factory.mktemp("trained") / "run").path
 
 
 @pytest.fixture

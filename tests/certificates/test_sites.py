@@ -333,7 +333,7 @@ def test_what_is_refused_and_why(run, capsys, case):
 
 
 def test_runs_without_contexts_and_calibrations_that_were_not_finished(uncalibrated, tmp_path, capsys):
-    navigation = str(train_tiny(tmp_path / "navigation", seeds=1).path)
+    navigation = str(train_tiny(tmp_path / "navigation").path)
     for arguments in (["calibrate", navigation, "--sites", "30"], ["certify", navigation, "--site", "slip=0.1"]):
         assert "claim: site-return is about sites with hidden contexts, and" in refused(capsys, arguments)
     site = ["certify", str(uncalibrated), "--site", "bridge=0.3", "--alpha", "0.2"]

@@ -57,9 +57,9 @@ def test_training_prints_where_the_results_are(tmp_path):
     assert re.search(r"3/3 updates, [\d,]+ steps/s", result.stderr)
 
 
-def test_json_is_the_last_line_and_the_only_thing_on_standard_output(tmp_path):
-    result = evarl("train", "navigation", *TINY, "--out", str(tmp_path / "run"), "--json")
-    summary = json.loads(result.stdout)
+def test_json_is_the_last_line_and_the_only_thing_on_standard_output(tmp_path, capfd):
+    assert call(["train", "navigation", *TINY, "--out", str(tmp_path / "run"), "--json"]) == 0
+    summary = json.loads(capfd.readouterr().out)
     assert summary["run"] == str(tmp_path / "run")
     assert summary["updates"] == 3
 

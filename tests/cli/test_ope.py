@@ -7,15 +7,16 @@ import pytest
 
 import evarl
 from evarl.cli.main import call
+from tests.evaluation.tiny import train_once, train_tiny
 
-SMALL = {"environments": 4, "steps": 60, "seeds": 2}
+SMALL = {"environments": 4, "steps": 60, "seeds": 2, "updates": 4}
 FEW = ["--methods", "fqe", "pdis", "--fqe.steps", "200", "--fqe.hidden-sizes", "8", "--resamples", "50"]
 
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory):
     out = tmp_path_factory.mktemp("logged") / "run"
-    return str(evarl.train("navigation", out=out, quiet=True, log_megabytes=5, updates=4, **SMALL).path)
+    return str(train_once(evarl.with_settings(evarl.preset("navigation"), SMALL), out, log_megabytes=5).path)
 
 
 def test_ope_of_every_seed(logged, capsys):
@@ -53,7 +54,7 @@ def test_evaluate_puts_them_beside_the_others(logged, capsys):
 
 def test_a_run_without_log_is_refused_in_one_line(tmp_path, capsys):
     out = str(tmp_path / "run")
-    evarl.train("navigation", out=out, quiet=True, updates=1, **SMALL)
+    train_tiny(Path(out), beta=0.0, seeds=1)
     for command in (["ope", out], ["evaluate", out, "--ope"]):
         assert call(command) == 2
         assert (

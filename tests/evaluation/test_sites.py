@@ -44,6 +44,7 @@ TINY = {
     "evaluator.policies": 4,
     "evaluator.warmup": 2,
     "evaluator.initial_steps": 5,
+    "evaluator.final_steps": 5,
     "evaluator.transitions": 8,
 }
 SITES = 12

@@ -22,27 +22,26 @@ SHARED: list[Path] = []
 
 def train_tiny(out: Path, hidden: int = 8, log_megabytes: float = 0.0, **changes) -> evarl.Run:
     """A run of these settings, at `out` and nobody else's: a copy of the one that was trained first."""
-    settings = SETTINGS | changes
-    name = hashlib.sha256(repr((hidden, log_megabytes, sorted(settings.items()))).encode()).hexdigest()
-    first = SHARED[0] / name
+    base = preset("navigation")
+    network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
+    evaluator = dataclasses.replace(base.evaluator, network=network, policies=4, warmup=2, initial_steps=5)
+    agent = dataclasses.replace(base.agent, hidden_sizes=(hidden,))
+    config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **SETTINGS | changes)
+    return train_once(config, out, log_megabytes=log_megabytes)
+
+
+def train_once(config: evarl.TrainConfig, out: Path, **options: Any) -> evarl.Run:
+    """The same for any configuration: what is trained with it is at `out`, and trained once for all tests."""
+    first = SHARED[0] / hashlib.sha256(repr((config, sorted(options.items()))).encode()).hexdigest()
     first.mkdir(parents=True, exist_ok=True)
     with (first / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (first / "finished").exists():
             shutil.rmtree(first / "run", ignore_errors=True)
-            _train(first / "run", hidden, log_megabytes, settings)
+            evarl.train(config, out=first / "run", quiet=True, **options)
             (first / "finished").touch()
     shutil.copytree(first / "run", out)
     return evarl.Run.load(out)
-
-
-def _train(out: Path, hidden: int, log_megabytes: float, settings: dict[str, Any]) -> None:
-    base = preset("navigation")
-    network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
-    evaluator = dataclasses.replace(base.evaluator, network=network, policies=4, warmup=2, initial_steps=5)
-    agent = dataclasses.replace(base.agent, hidden_sizes=(hidden,))
-    config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **settings)
-    evarl.train(config, out=out, quiet=True, log_megabytes=log_megabytes)
 
 
 def with_evaluators(run: evarl.Run, path: Path, change: Callable[[int, LearntEvaluator], LearntEvaluator]) -> evarl.Run:

@@ -27,6 +27,16 @@ def empty(slots: int, holds_out: bool = False) -> Reservoir:
     return Reservoir(empty_slots(slots, 4, SPACE, SHAPES), holds_out)
 
 
+@jax.jit
+def offer(reservoir: Reservoir, count: int, more: PolicyRecord, key: jax.Array) -> Reservoir:
+    return reservoir.offer(count, more, key)
+
+
+@jax.jit
+def sample(reservoir: Reservoir, filled: int) -> PolicyRecord:
+    return reservoir.sample(jax.random.PRNGKey(0), filled, 4000)
+
+
 def names(reservoir: Reservoir) -> list[float]:
     slots = reservoir.slots
     for leaf in (slots.observation, slots.behaviour.rolled_out):
@@ -36,18 +46,24 @@ def names(reservoir: Reservoir) -> list[float]:
 
 def test_all_draws_together_make_every_record_equally_likely(monkeypatch):
     """Two slots, five records, one at a time and in pairs: over all draws that there are, each is kept with probability 2/5."""
+    outcomes = np.asarray(list(product(*(range(place) for place in range(1, 6)))), np.int32)
+    assert len(outcomes) == 120
     for offers in ([[1], [2], [3], [4], [5]], [[1, 2], [3, 4], [5]]):
-        kept = np.zeros(6)
-        drawn = [range(place) for place in range(1, 6)]
-        for outcome in product(*drawn):
-            rest = list(outcome)
-            draw = lambda key, shape, low, high, rest=rest: jnp.asarray([rest.pop(0) for _ in range(shape[0])])  # noqa: E731
-            monkeypatch.setattr(jax.random, "randint", draw)
-            reservoir, offered = empty(2), 0
-            for one in offers:
-                reservoir = reservoir.offer(jnp.int32(offered), records(*one), jax.random.PRNGKey(0))
-                offered += len(one)
-            for name in names(reservoir):
+
+        def offered(outcome, offers=offers):
+            rest, reservoir, count = list(outcome), empty(2), 0
+            draw = lambda key, shape, low, high: jnp.stack([rest.pop(0) for _ in range(shape[0])])  # noqa: E731
+            with monkeypatch.context() as patch:
+                patch.setattr(jax.random, "randint", draw)
+                for one in offers:
+                    reservoir = reservoir.offer(jnp.int32(count), records(*one), jax.random.PRNGKey(0))
+                    count += len(one)
+            assert not rest
+            return reservoir
+
+        found, kept = jax.device_get(jax.jit(jax.vmap(offered))(outcomes)), np.zeros(6)
+        for index in range(len(outcomes)):
+            for name in names(jax.tree.map(lambda leaf, index=index: leaf[index], found)):
                 kept[int(name)] += 1
         np.testing.assert_allclose(kept[1:] / kept.sum(), 1 / 5)
 
@@ -75,14 +91,14 @@ def test_a_long_run_is_sampled_uniformly():
 def test_held_out_and_empty_slots_are_never_sampled(filled):
     reservoir = empty(12, holds_out=True)
     for name in range(filled):
-        reservoir = reservoir.offer(jnp.int32(name), records(name + 1.0), jax.random.PRNGKey(name))
-    batch = reservoir.sample(jax.random.PRNGKey(0), jnp.int32(filled), 4000)
+        reservoir = offer(reservoir, jnp.int32(name), records(name + 1.0), jax.random.PRNGKey(name))
+    batch = sample(reservoir, jnp.int32(filled))
     held_out = set(np.flatnonzero(reservoir.held_out()) + 1)
     assert held_out == {HELD_OUT, 2 * HELD_OUT}
     assert set(np.asarray(batch.target).ravel().astype(int)) == set(range(1, filled + 1)) - held_out
     np.testing.assert_array_equal(batch.behaviour.rolled_out[:, 0], batch.target[:, 0])
-    whole = empty(12).offer(jnp.int32(0), records(*range(1, 13)), jax.random.PRNGKey(0))
-    assert set(np.asarray(whole.sample(jax.random.PRNGKey(0), jnp.int32(12), 4000).target).ravel()) == set(range(1, 13))
+    whole = offer(empty(12), jnp.int32(0), records(*range(1, 13)), jax.random.PRNGKey(0))
+    assert set(np.asarray(sample(whole, jnp.int32(12)).target).ravel()) == set(range(1, 13))
 
 
 def test_fitting_and_scales_do_not_see_what_is_held_out_or_empty():
@@ -93,14 +109,15 @@ def test_fitting_and_scales_do_not_see_what_is_held_out_or_empty():
     unseen = (np.arange(12) % HELD_OUT == HELD_OUT - 1) | (np.arange(12) >= 11)
     spoil = lambda x: jnp.where(unseen.reshape(-1, *(1,) * (x.ndim - 1)), 1e6, x)  # noqa: E731
     offered, states = Offered(jnp.int32(11), jnp.int32(11)), []
+
+    @jax.jit
+    def fit(memory):
+        state = evaluator.rescale_to(evaluator.init(jax.random.PRNGKey(0)), memory, offered)
+        return evaluator.fit(state, memory, jnp.int32(2), jnp.int32(5), jax.random.PRNGKey(3), False, offered)[0]
+
     for slots in (known, jax.tree.map(spoil, known)):
         earlier = Reservoir(jax.tree.map(lambda x: x[:11], known))
-        memory = Memory(records(3.0, 5.0), earlier, Reservoir(slots, holds_out=True))
-        state = evaluator.rescale_to(evaluator.init(jax.random.PRNGKey(0)), memory, offered)
-        fit = lambda state, memory=memory: evaluator.fit(  # noqa: E731
-            state, memory, jnp.int32(2), jnp.int32(5), jax.random.PRNGKey(3), False, offered
-        )
-        states.append(jax.jit(fit)(state)[0])
+        states.append(fit(Memory(records(3.0, 5.0), earlier, Reservoir(slots, holds_out=True))))
     for one, other in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_array_equal(one, other)
     fitted = np.asarray([x for x in range(1, 12) if x % HELD_OUT], np.float64)

@@ -40,8 +40,13 @@ def trained(algorithm, out, **more):
     return evarl.train(evarl.with_settings(evarl.preset("navigation"), settings), out=out, quiet=True)
 
 
-def test_it_learns_and_can_be_evaluation_aware(tmp_path):
-    plain, aware = trained("reinforce", tmp_path / "plain"), trained("reinforce", tmp_path / "aware", beta=0.5)
+@pytest.fixture(scope="module")
+def aware(tmp_path_factory):
+    return trained("reinforce", tmp_path_factory.mktemp("run") / "aware", beta=0.5)
+
+
+def test_it_learns_and_can_be_evaluation_aware(aware, tmp_path):
+    plain = trained("reinforce", tmp_path / "plain")
     idle = trained("idle", tmp_path / "idle")
     first = [jax.tree.leaves(run.policy_state().actor)[0] for run in (plain, aware, idle)]
     assert np.abs(first[0] - first[2]).max() > 1e-4, "it moved"
@@ -49,10 +54,9 @@ def test_it_learns_and_can_be_evaluation_aware(tmp_path):
     assert "policy_loss" in plain.metrics.column_names
 
 
-def test_assess_and_evaluate_take_its_policies(tmp_path):
-    run = trained("reinforce", tmp_path / "run", beta=0.05)
-    assert evarl.assess(run).mean_returns.shape == (4,)
-    assert {"evaluator", "critic"} <= {row.predictor for row in evarl.evaluate(run, rollouts=2, states=2).rows}
+def test_assess_and_evaluate_take_its_policies(aware):
+    assert evarl.assess(aware).mean_returns.shape == (4,)
+    assert {"evaluator", "critic"} <= {row.predictor for row in evarl.evaluate(aware, rollouts=2, states=2).rows}
 
 
 def test_a_name_is_taken_once():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -50,9 +51,25 @@ def learner_for(config):
     return make_learner(config, build_assessment(config, print) if config.evaluator_mode != "none" else None)
 
 
+def gathering(learner):
+    """A compiled function of a state and the number of an update: trajectory, rollout and evidence of its batch."""
+
+    @jax.jit
+    def gathered(state, index):
+        worlds, experience = learner.gather(state, state.worlds, index)
+        trajectory, rollout, *_ = experience
+        evidence = gather_evidence(
+            learner.evaluability, state.evaluation, learner.agent, state.agent.policy, trajectory, rollout
+        )
+        evidence = evidence._replace(observed=evidence.observed._replace(pathwise=None))  # a function
+        return trajectory, rollout, evidence, state.replace(worlds=worlds, key=experience.keys.next_update)
+
+    return gathered
+
+
 def test_groups_share_a_context_that_is_drawn_anew_after_so_many_updates():
     learner = learner_for(small(context=("bridge=0:1",)))
-    state = learner.init(jax.random.PRNGKey(0))
+    state = jax.jit(learner.init)(jax.random.PRNGKey(0))
     gather = jax.jit(learner.gather)
     seen = []
     for index in range(7):
@@ -72,19 +89,18 @@ def test_groups_share_a_context_that_is_drawn_anew_after_so_many_updates():
 def test_each_context_is_predicted_from_its_own_assessment():
     """`predict` of C contexts at once is the evaluator's prediction context by context."""
     learner = learner_for(small(context=("bridge=0:1",)))
-    state = learner.init(jax.random.PRNGKey(1))
+    state = jax.jit(learner.init)(jax.random.PRNGKey(1))
     fixed, evaluation = learner.evaluability, state.evaluation
-    _, (trajectory, rollout, *_) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
+    trajectory, rollout, evidence, _ = gathering(learner)(state, jnp.int32(0))
     assert rollout.reward.shape == (6, 3 * 4, 1)
-    evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
     shown = behaviours(evidence.observed.behaviour, 3)
     assert len(np.unique(np.asarray(shown.rolled_out).sum(axis=1))) > 1
     evaluator = evaluation.evaluator.replace(behaviour=jax.tree.map(lambda x: x * 2.0, evaluation.evaluator.behaviour))
-    found = by_context(predict(fixed, evaluator, trajectory, evidence.observed.behaviour), 3)
-    queries = by_context(trajectory.observation, 3)
+    found = by_context(jax.jit(partial(predict, fixed))(evaluator, trajectory, evidence.observed.behaviour), 3)
+    queries, alone = by_context(trajectory.observation, 3), jax.jit(fixed.evaluator.predict)
     for c in range(3):
         one = jax.tree.map(lambda x, c=c: x[c], shown)
-        np.testing.assert_allclose(found[c], fixed.evaluator.predict(evaluator, one, queries[c]), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[c], alone(evaluator, one, queries[c]), rtol=1e-5, atol=1e-6)
 
 
 def test_the_first_starts_of_each_environment_are_found_in_order():
@@ -97,16 +113,16 @@ def test_an_evaluator_of_start_states_is_asked_about_those_alone():
     """At the first starts of each environment it says what it says everywhere, and elsewhere nothing counts."""
     changes = {"context": ("bridge=0:1",), "context_updates": 1, "horizon": 1, "steps": 7, "evaluator.states": "start"}
     learner = learner_for(small(**changes))
-    state = learner.init(jax.random.PRNGKey(1))
+    state = jax.jit(learner.init)(jax.random.PRNGKey(1))
     fixed, evaluation = learner.evaluability, state.evaluation
-    _, (trajectory, rollout, *_) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
+    trajectory, _, evidence, _ = gathering(learner)(state, jnp.int32(0))
     assert (trajectory.start_label >= 0).all(), "with a horizon of 1, an episode begins at every step"
-    evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
     counted = np.asarray(evidence.trajectory.start_label) >= 0
     assert counted[:STARTS].all()
     assert not counted[STARTS:].any()
-    found = predict(fixed, evaluation.evaluator, evidence.trajectory, evidence.observed.behaviour)
-    every = predict_all(fixed, evaluation.evaluator, trajectory.observation, evidence.observed.behaviour)
+    behaviour = evidence.observed.behaviour
+    found = jax.jit(partial(predict, fixed))(evaluation.evaluator, evidence.trajectory, behaviour)
+    every = jax.jit(partial(predict_all, fixed))(evaluation.evaluator, trajectory.observation, behaviour)
     np.testing.assert_allclose(found[:STARTS], every[:STARTS], rtol=1e-5, atol=1e-6)
     assert (np.asarray(found[STARTS:]) == 0).all()
 
@@ -114,7 +130,7 @@ def test_an_evaluator_of_start_states_is_asked_about_those_alone():
 def test_the_critic_sees_the_context_and_the_policy_does_not():
     config = small(context=("bridge=0:1",))
     learner = learner_for(config)
-    policy = learner.init(jax.random.PRNGKey(0)).agent.policy
+    policy = jax.jit(learner.init)(jax.random.PRNGKey(0)).agent.policy
     observation = jnp.ones((2, 56), bool)
     one, other = jnp.zeros((2, 1)), jnp.ones((2, 1))
     agent = learner.agent
@@ -127,14 +143,14 @@ def test_the_critic_sees_the_context_and_the_policy_does_not():
     with pytest.raises(InputError, match="give one for each observation"):
         agent.value(policy, observation)
     blind = learner_for(dataclasses.replace(config, critic_sees_context=False))
-    assert blind.agent.value(blind.init(jax.random.PRNGKey(0)).agent.policy, observation).shape == (2,)
+    assert blind.agent.value(jax.jit(blind.init)(jax.random.PRNGKey(0)).agent.policy, observation).shape == (2,)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        {"agent.algorithm": "ppo", "shape": "both", "critic_sees_context": False},
+        pytest.param({"agent.algorithm": "ppo", "shape": "both", "critic_sees_context": False}, marks=pytest.mark.slow),
         pytest.param({"gradient": "score"}, marks=pytest.mark.slow),
         pytest.param({"gradient": "critic", "queries": "visited", "context_updates": None}, marks=pytest.mark.slow),
         pytest.param({"beta": 0.0, "evaluator_mode": "none"}, marks=pytest.mark.slow),
@@ -163,15 +179,13 @@ def test_start_states_are_remembered_context_by_context():
         **{"evaluator.states": "start", "evaluator.lower_quantile": 0.1, "steps": 12},
     )
     learner = learner_for(config)
-    state = learner.init(jax.random.PRNGKey(0))
-    fixed, evaluation, gather = learner.evaluability, state.evaluation, jax.jit(learner.gather)
+    state = jax.jit(learner.init)(jax.random.PRNGKey(0))
+    evaluation, gathered = state.evaluation, gathering(learner)
+    keep = jax.jit(partial(remember, learner.evaluability))
     assert evaluation.memory.slots.target.shape == (5 * 3, 4)
     for index in range(2):
-        worlds, experience = gather(state, state.worlds, jnp.int32(index))
-        state = state.replace(worlds=worlds, key=experience.keys.next_update)
-        trajectory, rollout, *_ = experience
-        evidence = gather_evidence(fixed, evaluation, learner.agent, state.agent.policy, trajectory, rollout)
-        evaluation = remember(fixed, evaluation, evidence, jnp.int32(index), jax.random.PRNGKey(1))
+        trajectory, _, evidence, state = gathered(state.replace(evaluation=evaluation), jnp.int32(index))
+        evaluation = keep(evaluation, evidence, jnp.int32(index), jax.random.PRNGKey(1))
         kept = jax.tree.map(lambda x, at=3 * index: x[at : at + 3], evaluation.memory.slots)
         assert (trajectory.start_label[0] >= 0).all()
         np.testing.assert_array_equal(kept.observation, trajectory.observation[0].reshape(3, 4, -1))
@@ -185,13 +199,14 @@ def test_start_states_are_remembered_context_by_context():
 
 def test_last_steps_are_taken_in_the_last_update_alone():
     """Up to the last fit the bits do not depend on their number; without any the program is another one, and rounds otherwise."""
-    none = small(context_updates=1, updates=4)
+    alone = {"context": (), "contexts": None, "context_updates": None, "beta": 0.0, "evaluator_mode": "colearned"}
+    none = small("navigation", updates=4, **alone)
     few, many = (evarl.with_settings(none, {"evaluator.final_steps": number}) for number in (10, 20))
     assert [int(fit_steps(many, jnp.int32(index))) for index in range(4)] == [0, 5, 1, 21]
     states, counts = {}, {}
     for config in (none, few, many):
         learner = learner_for(config)
-        state, update = learner.init(jax.random.PRNGKey(0)), jax.jit(learner.update)
+        state, update = jax.jit(learner.init)(jax.random.PRNGKey(0)), jax.jit(learner.update)
         states[config], counts[config] = [], []
         for index in range(4):
             state, _ = update(state, jnp.int32(index))
@@ -212,7 +227,7 @@ def test_contexts_go_by_name_into_an_assessment_in_another_world():
     config = small("navigation", context=texts, gradient="exact", queries="start", **{"assessment.horizon": 3})
     learner = learner_for(config)
     assert [context.name for context in learner.assessment.world.contexts] == ["slip"]
-    state = learner.init(jax.random.PRNGKey(0))
+    state = jax.jit(learner.init)(jax.random.PRNGKey(0))
     _, (trajectory, rollout, *_) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
     assert trajectory.context.shape == (12, 2)
     assert rollout.reward.shape == (3, 3 * 4, 1)

@@ -18,6 +18,7 @@ from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
 from evarl.learning.evaluability import fit, gather_evidence, remember, weigh_policy
 from evarl.learning.learner import make_learner
 from evarl.worlds.registry import make_world
+from tests.evaluation.tiny import train_once
 from tests.runs.test_resume import assert_kills_change_nothing
 from tests.runs.test_runs import RESULTS
 
@@ -63,7 +64,7 @@ def test_a_passive_evaluator_changes_no_bit_of_the_policy(world, algorithm, tmp_
     config = WORLDS[world]
     config = dataclasses.replace(config, agent=dataclasses.replace(config.agent, algorithm=algorithm))
     plain = evarl.train(config, evaluator_mode="none", out=tmp_path / "plain", quiet=True)
-    passive = evarl.train(config, evaluator_mode="colearned", out=tmp_path / "passive", quiet=True)
+    passive = train_once(dataclasses.replace(config, evaluator_mode="colearned"), tmp_path / "passive")
     assert same_policies(plain, passive)
     assert "evaluation_error" in passive.metrics.column_names
     assert "evaluation_error" not in plain.metrics.column_names
@@ -86,11 +87,11 @@ def weights_of(gradient, frozen=False):
     assessment = Assessment(world, given_states(world, [(0.25, 0.25), (0.75, 0.75)]), 4)
     learner = make_learner(config, assessment)
     if frozen:
-        knows_nothing = learner.learnt(learner.init(jax.random.PRNGKey(2)).evaluation)
+        knows_nothing = learner.learnt(jax.jit(learner.init)(jax.random.PRNGKey(2)).evaluation)
         fixed = dataclasses.replace(config.evaluator, file="given below")
         config = dataclasses.replace(config, evaluator_mode="frozen", evaluator=fixed)
         learner = make_learner(config, assessment, knows_nothing)
-    state = learner.init(jax.random.PRNGKey(0))
+    state = jax.jit(learner.init)(jax.random.PRNGKey(0))
 
     def act(key, observation):
         return learner.agent.act(state.agent.policy, key, observation)
@@ -144,12 +145,12 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
 def learnt(tmp_path_factory):
     """A run whose evaluator is there to be frozen."""
     out = tmp_path_factory.mktemp("learnt") / "run"
-    return evarl.train(WORLDS["navigation"], evaluator_mode="colearned", seeds=1, out=out, quiet=True)
+    return train_once(dataclasses.replace(WORLDS["navigation"], evaluator_mode="colearned"), out)
 
 
 def frozen(learnt, **changes):
     file = str(learnt.path / "evaluator" / "seed-0.safetensors")
-    config = dataclasses.replace(WORLDS["navigation"], seeds=1, beta=0.5, evaluator_mode="frozen")
+    config = dataclasses.replace(WORLDS["navigation"], beta=0.5, evaluator_mode="frozen")
     config = dataclasses.replace(config, **changes)
     return dataclasses.replace(config, evaluator=dataclasses.replace(config.evaluator, file=file))
 

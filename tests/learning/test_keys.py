@@ -14,36 +14,31 @@ SAMPLERS = ("bits", "uniform", "normal", "gumbel", "randint", "choice", "permuta
 
 
 class Record:
-    """Calls of `jax.random`, with the values of their keys."""
+    """Calls of `jax.random`, with the values of their keys; in compiled programs too, which hand them over as they run."""
 
     def __init__(self, patch):
         self.consumed, self.folded, self.derived = [], [], []
         for name in SAMPLERS:
             patch.setattr(jax.random, name, self.watched(getattr(jax.random, name), self.consumed))
         patch.setattr(jax.random, "split", self.watched(jax.random.split, self.consumed, self.derived))
-        patch.setattr(jax.random, "fold_in", self.watched(jax.random.fold_in, None, self.derived))
+        patch.setattr(jax.random, "fold_in", self.watched(jax.random.fold_in, self.folded, self.derived))
 
-    def watched(self, function, consumed, derived=None):
+    def watched(self, function, used, derived=None):
         def call(key, *arguments, **options):
             made = function(key, *arguments, **options)
-            if consumed is not None:
-                consumed.extend(rows(key))
-            elif np.ndim(rows(key)) == 2:
-                self.folded.extend(rows(key))
+            tell(used, key)
             if derived is not None:
-                derived.extend(rows(made))
+                tell(derived, made)
             return made
 
         return call
 
 
-def rows(key):
-    """The values of a key, or of all keys that are vmapped over; each a tuple of two numbers."""
-    while hasattr(key, "val"):
-        key = key.val
+def tell(kept, key):
+    """Keep the values of a key, or of all keys in an array or that are vmapped over; each is a tuple of two numbers."""
     if jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.key_data(key)
-    return [tuple(row) for row in np.asarray(key).reshape(-1, 2).tolist()]
+    jax.debug.callback(lambda key: kept.extend(map(tuple, np.asarray(key).reshape(-1, 2).tolist())), key)
 
 
 def repeated(values):
@@ -77,9 +72,13 @@ def test_every_key_of_an_update_is_used_once(algorithm, context, monkeypatch):
     world = make_world("navigation/open-field", context=context)
     learner = make_learner(config, Assessment(world, np.array([[0.2, 0.2], [0.8, 0.8]], np.float32), 2))
     record = Record(monkeypatch)
-    with jax.disable_jit():
-        state = learner.init(jax.random.PRNGKey(3))
-        learner.update(state, jnp.int32(0))
+    jax.clear_caches()  # what was traced before tells nothing
+    try:
+        state = jax.jit(learner.init)(jax.random.PRNGKey(3))
+        jax.block_until_ready(jax.jit(learner.update)(state, jnp.int32(0)))
+        jax.effects_barrier()
+    finally:
+        jax.clear_caches()  # and what was traced now would still tell
     assert len(record.consumed) > 20
     assert repeated(record.consumed) == 0, "no key is split, or sampled with, twice"
     assert repeated(record.derived) == 0, "no two keys that were derived are equal"
@@ -96,3 +95,7 @@ def test_the_check_sees_keys_that_are_used_twice(monkeypatch):
     jax.random.normal(first)
     jax.random.uniform(first)
     assert repeated(record.consumed) == 1
+    jax.jit(lambda key: jax.lax.scan(lambda x, _: (x + jax.random.normal(key), None), 0.0, length=3))(key)
+    assert repeated(record.consumed) == 4, "in a compiled loop, too"
+    jax.jit(jax.vmap(lambda key: jax.random.uniform(key)))(jnp.stack([key, first]))
+    assert repeated(record.consumed) == 6

@@ -31,9 +31,10 @@ def learnt_return(config: TrainConfig, tmp_path, last: int = 30, **changes) -> f
     return float(np.nanmean(table["return"].to_numpy()[late]))
 
 
+@pytest.mark.slow  # the next test has the same agent, and others have both algorithms in worlds that are compiled
 @pytest.mark.parametrize(
     ("config", "reached"),
-    [pytest.param(CARTPOLE_A2C, 150.0, id="a2c", marks=pytest.mark.slow), pytest.param(CARTPOLE_PPO, 250.0, id="ppo")],
+    [pytest.param(CARTPOLE_A2C, 150.0, id="a2c"), pytest.param(CARTPOLE_PPO, 250.0, id="ppo")],
 )
 def test_cartpole(config, reached, tmp_path):
     """A random policy stays up for about 20 steps."""

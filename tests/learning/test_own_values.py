@@ -29,7 +29,7 @@ def test_returns_and_what_is_remembered_go_on_with_the_evaluator(truncation):
     config = evarl.with_settings(WORLDS["navigation"], changes | {"evaluator_mode": "colearned"}).resolved()
     world = make_world("navigation/open-field", 6)
     learner = make_learner(config, Assessment(world, given_states(world, [(0.25, 0.25), (0.75, 0.75)]), 4))
-    fixed, state = learner.evaluability, learner.init(jax.random.PRNGKey(0))
+    fixed, state = learner.evaluability, jax.jit(learner.init)(jax.random.PRNGKey(0))
 
     @jax.jit
     def one(state):

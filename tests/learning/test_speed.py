@@ -155,6 +155,7 @@ np.savez(sys.argv[1], *jax.tree.leaves(jax.device_get(state)), **metrics)
 """
 
 
+@pytest.mark.slow  # `tests/studies/test_jobs.py` compares a whole run on two devices with one on a single device
 def test_seeds_on_two_devices_get_the_numbers_of_one(tmp_path, monkeypatch):
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2"
     environment = os.environ | {"XLA_FLAGS": flags}

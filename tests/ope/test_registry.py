@@ -13,6 +13,7 @@ import evarl
 from evarl import ope
 from evarl.cli.main import call
 from evarl.errors import InputError
+from tests.evaluation.tiny import train_once
 
 
 class MeanReturn:
@@ -54,7 +55,7 @@ def registered():
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("logged") / "run"
     small = {"environments": 4, "steps": 60, "seeds": 2, "updates": 4}
-    return evarl.train("navigation", out=out, quiet=True, log_megabytes=5, **small)
+    return train_once(evarl.with_settings(evarl.preset("navigation"), small), out, log_megabytes=5)
 
 
 def coin_log(**changes) -> ope.LoggedData:

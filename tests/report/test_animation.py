@@ -70,6 +70,7 @@ def run(tmp_path_factory) -> evarl.Run:
         "ramp": 1,
     }
     learnt = {"evaluator.warmup": 1, "evaluator.initial_steps": 2, "evaluator.steps": 1, "evaluator.batch_size": 8}
+    learnt |= {"evaluator.final_steps": 2}
     config = with_settings(preset("crossing"), settings | learnt)
     return evarl.train(config, out=tmp_path_factory.mktemp("tiny") / "run", quiet=True)
 
@@ -118,6 +119,6 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(run, capsys, options, told)
 
 
 def test_worlds_without_a_map_are_refused(tmp_path):
-    other = train_tiny(tmp_path / "run", seeds=1)
+    other = train_tiny(tmp_path / "run")
     with pytest.raises(InputError, match="navigation has no map and cannot be animated"):
         policy_scenes(other)

@@ -313,7 +313,10 @@ def one_line_after_progress(capfd, code: int, *arguments: str) -> str:
     return err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("how", ["deleted", "renamed", "replaced", "emptied"])
+SELDOM = [pytest.param(how, marks=pytest.mark.slow) for how in ("renamed", "emptied")]
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", *SELDOM])
 def test_a_run_whose_folder_is_gone_has_failed(how, tmp_path, capfd, monkeypatch):
     """At the end of the last group, after its last checkpoint: nothing would have noticed."""
     out = tmp_path / "run"
@@ -417,6 +420,7 @@ def test_impatient_ctrl_c_saves_and_stops(tmp_path):
         process.send_signal(signal.SIGINT)
         time.sleep(0.01)
     said = assert_stopped(process, 130)
+    assert "--resume" in said
     done = int(said.split("stopped after update ")[1].split()[0])
     assert (out / f"checkpoints/seeds-0-0/update-{done:09d}.safetensors").exists()
     assert not list(out.rglob(".*"))
@@ -456,7 +460,9 @@ def test_sigterm_saves_and_exits_with_143(tmp_path):
     process = started(*LONG, "--out", str(out))
     at_work(out, process)
     process.send_signal(signal.SIGTERM)
-    assert "stopped after update" in assert_stopped(process, 143)
+    said = assert_stopped(process, 143)
+    assert "stopped after update" in said
+    assert "--resume" in said
 
 
 def worker_pids(folder: Path) -> list[int]:

@@ -10,6 +10,7 @@ import evarl
 from evarl.errors import InputError
 from evarl.learning.learner import make_learner
 from evarl.ope.dataset import LoggedData
+from tests.evaluation.tiny import train_once
 from tests.runs.test_runs import RESULTS, same_files
 
 
@@ -25,12 +26,12 @@ def episodic(small):
 
 def test_a_log_changes_nothing(episodic, tmp_path):
     evarl.train(episodic, out=tmp_path / "without", quiet=True)
-    evarl.train(episodic, out=tmp_path / "with", quiet=True, log_megabytes=10)
+    train_once(episodic, tmp_path / "with", log_megabytes=10)
     assert same_files(tmp_path / "without", tmp_path / "with", RESULTS)
 
 
 def test_the_log_holds_whole_trajectories_with_their_probabilities(episodic, tmp_path):
-    run = evarl.train(episodic, out=tmp_path / "run", quiet=True, log_megabytes=10)
+    run = train_once(episodic, tmp_path / "run", log_megabytes=10)
     learner = make_learner(episodic)
     for seed in run.seeds:
         data = run.logged_data(seed)
@@ -68,7 +69,7 @@ def test_the_log_holds_whole_trajectories_with_their_probabilities(episodic, tmp
 
 
 def test_the_last_updates_that_fit(episodic, tmp_path):
-    whole = evarl.train(episodic, out=tmp_path / "whole", quiet=True, log_megabytes=10)
+    whole = train_once(episodic, tmp_path / "whole", log_megabytes=10)
     small = evarl.train(episodic, out=tmp_path / "small", quiet=True, log_megabytes=0.01)
     files = list((tmp_path / "small" / "log").rglob("*.safetensors"))
     assert 0 < sum(len(evarl_bytes(path)) for path in files) <= 0.01 * 2**20
@@ -84,7 +85,7 @@ def evarl_bytes(path) -> bytes:
 
 
 def test_a_resumed_run_has_the_same_log(episodic, tmp_path):
-    whole = evarl.train(episodic, out=tmp_path / "whole", quiet=True, log_megabytes=10)
+    whole = train_once(episodic, tmp_path / "whole", log_megabytes=10)
     out = tmp_path / "resumed"
     evarl.train(episodic, out=out, quiet=True, log_megabytes=10, checkpoint_seconds=1e-3)
     (out / "summary.json").unlink()
@@ -109,6 +110,6 @@ def test_errors(small, tmp_path):
     with pytest.raises(InputError, match="log-megabytes: -1 is not allowed"):
         evarl.train(small, out=tmp_path / "bad", log_megabytes=-1)
     assert not (tmp_path / "bad").exists()
-    run = evarl.train(small, out=tmp_path / "run", quiet=True)
+    run = train_once(small, tmp_path / "run")
     with pytest.raises(InputError, match="has no log of trajectories; train with --log-megabytes"):
         run.logged_data()

@@ -18,6 +18,7 @@ import pytest
 
 import evarl
 from evarl.errors import DivergedError, FileError, InputError, WorldError
+from tests.evaluation.tiny import train_once
 from tests.runs.test_runs import RESULTS, same_files
 
 LONG = ["navigation", "--environments", "2", "--steps", "16", "--updates", "2000", "--seeds", "2"]
@@ -100,7 +101,8 @@ def test_what_training_decides_by_itself_survives_kills(tmp_path):
     assert_kills_change_nothing(tmp_path, 4, *more, files=files)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow  # `test_faults.py` has both signals too
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_saves_and_exits_cleanly(tmp_path, number):
     process = evarl_train(tmp_path / "run", "--updates", "1000000")  # it cannot end before the signal
     while not list(tmp_path.glob("run/checkpoints/*/update-00000[1-9]*")) and process.poll() is None:
@@ -115,7 +117,7 @@ def test_ctrl_c_saves_and_exits_cleanly(tmp_path, number):
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(small, tmp_path, capfd):
-    whole = evarl.train(small, out=tmp_path / "whole", quiet=True)
+    whole = train_once(small, tmp_path / "whole")
     for damage in ("truncated", "flipped", "emptied"):
         out = tmp_path / damage
         shutil.copytree(whole.path, out)
@@ -157,7 +159,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path):
 
 
 def test_resume_with_another_configuration_lists_the_differences(small, tmp_path):
-    evarl.train(small, out=tmp_path / "run", quiet=True)
+    train_once(small, tmp_path / "run")
     other = dataclasses.replace(small, updates=99, agent=dataclasses.replace(small.agent, gae_lambda=0.5))
     with pytest.raises(InputError) as error:
         evarl.train(other, out=tmp_path / "run", resume=True, quiet=True)
@@ -174,7 +176,7 @@ def test_a_second_process_in_the_same_directory_is_refused(small, tmp_path):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"layout": 2}', '{"layout": 2, "seed_groups": 3}'])
 def test_a_damaged_configuration_is_one_clear_error(small, tmp_path, text):
-    run = evarl.train(small, out=tmp_path / "run", quiet=True)
+    run = train_once(small, tmp_path / "run")
     (run.path / "config.json").write_text(text)
     with pytest.raises(FileError, match=r"config\.json"):
         evarl.Run.load(run.path)
@@ -219,7 +221,7 @@ def test_nan_rewards_keep_the_rows_before_them(small, tmp_path):
 
 
 def test_summary_is_json(small, tmp_path):
-    run = evarl.train(small, out=tmp_path / "run", quiet=True)
+    run = train_once(small, tmp_path / "run")
     summary = json.loads((run.path / "summary.json").read_text())
     assert summary["updates"] == 12
     assert summary["return_per_seed"].keys() == {"0", "1"}

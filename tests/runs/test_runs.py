@@ -14,6 +14,7 @@ from evarl.errors import FileError, InputError
 from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import make_learner
 from evarl.runs.groups import engines, plan_groups
+from tests.evaluation.tiny import train_once
 
 
 def same_files(one, other, names):
@@ -24,7 +25,7 @@ RESULTS = ["metrics.parquet", "policy/seed-0.safetensors", "policy/seed-1.safete
 
 
 def test_a_run_directory_holds_everything(small, tmp_path):
-    run = evarl.train(small, out=tmp_path / "run", quiet=True)
+    run = train_once(small, tmp_path / "run")
     about = json.loads((run.path / "config.json").read_text())
     assert about["config"]["environments"] == 2
     assert about["versions"]["jax"] == jax.__version__
@@ -41,7 +42,7 @@ def test_a_run_directory_holds_everything(small, tmp_path):
 
 
 def test_the_kept_policy_acts(small, tmp_path):
-    run = evarl.Run.load(evarl.train(small, out=tmp_path / "run", quiet=True).path)
+    run = train_once(small, tmp_path / "run")
     assert run.config == small.resolved()
     observation = jnp.array([[0.05, 0.05], [0.5, 0.9]])
     actions = run.policy(observation, jax.random.PRNGKey(0), seed=1)
@@ -53,7 +54,7 @@ def test_the_kept_policy_acts(small, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_bits(small, tmp_path):
-    one = evarl.train(small, out=tmp_path / "one", quiet=True)
+    one = train_once(small, tmp_path / "one")
     other = evarl.train(small, out=tmp_path / "other", quiet=True)
     assert same_files(one.path, other.path, RESULTS)
     third = evarl.train(small, out=tmp_path / "third", seed=5, quiet=True)
@@ -104,7 +105,7 @@ def test_default_directories_do_not_collide(small, tmp_path, monkeypatch):
 
 
 def test_an_unfinished_run_says_so(small, tmp_path):
-    run = evarl.train(small, out=tmp_path / "run", quiet=True)
+    run = train_once(small, tmp_path / "run")
     (run.path / "policy" / "seed-1.safetensors").unlink()
     (run.path / "summary.json").unlink()
     with pytest.raises(FileError, match="finish the run with --resume"):

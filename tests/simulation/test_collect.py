@@ -15,7 +15,7 @@ RIGHT = 0
 def collected(world, act, key, environments, steps):
     """A batch from fresh environments."""
     simulator, batch = simulator_for(world), Batch(environments, steps)
-    return simulator.collect(batch, act, simulator.begin(batch, key), key)[1]
+    return jax.jit(lambda key: simulator.collect(batch, act, simulator.begin(batch, key), key)[1])(key)
 
 
 def always_right(key, observation):
@@ -50,8 +50,9 @@ def test_two_batches_are_one_long_walk(key):
     """Environments go on where the batch was cut."""
     world = Navigation(horizon=7)
     simulator, batch = simulator_for(world), Batch(1, 5)
-    states, first = simulator.collect(batch, always_right, simulator.begin(batch, key), key)
-    _, second = simulator.collect(batch, always_right, states, key)
+    collect = jax.jit(lambda states: simulator.collect(batch, always_right, states, key))
+    states, first = collect(simulator.begin(batch, key))
+    _, second = collect(states)
     whole = collected(world, always_right, key, 1, 10)
     joined = jnp.concatenate([first.observation, second.observation])
     np.testing.assert_array_equal(joined, whole.observation)
@@ -79,7 +80,7 @@ def test_transition_frequencies_of_a_random_mdp(key):
     def uniform(key, observation):
         return jax.random.randint(key, (observation.shape[0],), 0, 2), jnp.zeros(observation.shape[0])
 
-    trajectory = jax.jit(lambda k: collected(world, uniform, k, 500, 60))(key)
+    trajectory = collected(world, uniform, key, 500, 60)
     states, actions = np.asarray(trajectory.observation).argmax(axis=-1), np.asarray(trajectory.action)
     np.testing.assert_allclose(np.bincount(states[0], minlength=3) / 500, [0.2, 0.3, 0.5], atol=4.5 * 0.5 / 500**0.5)
     for s in range(3):

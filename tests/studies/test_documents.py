@@ -35,12 +35,13 @@ def numbers(data, path=()):
 
 def with_number(data, path, value):
     """The same with one number changed; as text, so that no number is rounded on the way."""
-    copy = json.loads(json.dumps(data))
-    inner = copy
+    inner = data
     for key in path[:-1]:
         inner = inner[key]
-    inner[path[-1]] = value
-    return json.dumps(copy, ensure_ascii=False)
+    kept, inner[path[-1]] = inner[path[-1]], value
+    text = json.dumps(data, ensure_ascii=False)
+    inner[path[-1]] = kept
+    return text
 
 
 def every_job():

@@ -5,22 +5,25 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 
 import pytest
 
+from evarl.cli.main import call
 from evarl.studies.catalogue import PAPER_STUDIES
 from tests.studies.browser import complaints, installed, requests, started
 
-COMMAND = [sys.executable, "-c", "from evarl.cli.main import main; main()", "reproduce", "--scale", "smoke"]
-COMMAND += ["--workers", "1"]  # what a job has compiled, the next one reads
+EVARL = [sys.executable, "-c", "from evarl.cli.main import main; main()"]
+REPRODUCE = ["reproduce", "--scale", "smoke", "--workers", "1"]  # what a job has compiled, the next one reads
 
 
 @pytest.fixture(scope="module", params=["mismatch", pytest.param("all", marks=pytest.mark.slow)])
 def smoke(request, tmp_path_factory):
     """A study, or all of them, stopped by Ctrl-C once a job is finished, and gone on with."""
     folder = tmp_path_factory.mktemp("smoke")
-    command = [*COMMAND, request.param, "--out", str(folder), "--json"]
-    first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    command = [*REPRODUCE, request.param, "--out", str(folder), "--json"]
+    first = subprocess.Popen([*EVARL, *command], stderr=subprocess.PIPE, text=True)
     while not list(folder.glob("jobs/*.json")) and first.poll() is None:
         time.sleep(0.2)
     first.send_signal(signal.SIGINT)
@@ -29,12 +32,12 @@ def smoke(request, tmp_path_factory):
     assert "go on with the same command" in said
     kept = {path.name: path.stat().st_mtime_ns for path in folder.glob("jobs/*.json")}
     assert kept
-    ran = subprocess.run(command, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
+    with redirect_stdout(StringIO()) as told:
+        assert call(command) == 0
     for name, written in kept.items():
         assert (folder / "jobs" / name).stat().st_mtime_ns == written, f"{name} was run twice"
     names = tuple(PAPER_STUDIES) if request.param == "all" else (request.param,)
-    return folder, names, json.loads(ran.stdout.splitlines()[-1])
+    return folder, names, json.loads(told.getvalue().splitlines()[-1])
 
 
 def test_every_result_has_a_report_with_tables_figures_and_verdicts(smoke):

@@ -206,6 +206,8 @@ def walks(world: World) -> Callable[..., list[np.ndarray]]:
 
 
 SLOW = [
+    "gymnax/Asterix-MinAtar",
+    "gymnax/Freeway-MinAtar",
     "gymnax/Seaquest-MinAtar",
     "gymnax/Pong-misc",
     "brax/halfcheetah",
@@ -609,6 +611,7 @@ def test_a_tiny_training_over_an_argument_of_make(tmp_path: Any) -> None:
     settings = {"world": "gymnasium/FrozenLake-v1", "context": ("success_rate=0.2,0.9",), "horizon": 8, "beta": 0.5}
     settings |= {"updates": 2, "steps": 8, "environments": 4, "contexts": 2, "rollouts_per_start": 2, "seeds": 1}
     settings |= {"context_updates": 1, "assessment.scenarios": 2, "assessment.horizon": 4, "evaluator.warmup": 1}
+    settings |= {"evaluator.initial_steps": 2, "evaluator.steps": 1, "evaluator.final_steps": 2}
     config = evarl.with_settings(evarl.preset("crossing"), settings)
     run = evarl.train(config, out=tmp_path / "run", quiet=True)
     assert run.metrics.num_rows == 2

@@ -1,6 +1,7 @@
 """Files of assessments and evaluators."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.scenarios import given_states
 from evarl.errors import FileError, InputError
-from evarl.evaluators.evaluator import LearntEvaluator
+from evarl.evaluators.evaluator import Evaluator, LearntEvaluator
 from evarl.evaluators.knowledge import Knowledge, Known
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.learner import make_learner
@@ -133,12 +134,9 @@ def _evaluator_template(
     policies = about.get("remembered", "")
     if not (policies.isdecimal() and policies.isascii() and len(policies) < 10):
         raise FileError(f"{path}: does not say how many policies it was fitted to")
-    fitted = dataclasses.replace(config.evaluator, file=None)
-    colearned = dataclasses.replace(config, evaluator_mode="colearned", evaluator=fitted)
-    evaluator = make_learner(colearned, assessment).evaluator
-    assert evaluator is not None
+    evaluator, state = _evaluator_of(config, assessment)
     return LearntEvaluator(
-        state=jax.eval_shape(evaluator.init, jax.random.PRNGKey(0)),
+        state=state,
         scenarios=evaluator.scenarios,
         remembered=_stacked(evaluator.behaviour, int(policies)),
         lowest=evaluator.behaviour,
@@ -146,6 +144,16 @@ def _evaluator_template(
         batch_mean=jnp.zeros(()),
         knowledge=_knowledge_template(path, about, evaluator.behaviour),
     )
+
+
+@functools.lru_cache(maxsize=4)
+def _evaluator_of(config: TrainConfig, assessment: Assessment) -> tuple[Evaluator, Any]:
+    """The evaluator of a configuration, and shapes and dtypes of its state; traced once for all seeds of a run."""
+    fitted = dataclasses.replace(config.evaluator, file=None)
+    colearned = dataclasses.replace(config, evaluator_mode="colearned", evaluator=fitted)
+    evaluator = make_learner(colearned, assessment).evaluator
+    assert evaluator is not None
+    return evaluator, jax.eval_shape(evaluator.init, jax.random.PRNGKey(0))
 
 
 def _knowledge_template(path: Path, about: dict[str, str], behaviour: Any) -> Knowledge | None:

@@ -189,9 +189,13 @@ class Run:
     def _value(self) -> Any:
         return jax.jit(self.critic)
 
-    def _read_policy(self, path: Path, seed: int) -> PolicyState:
+    @functools.cached_property
+    def _policy_shapes(self) -> Any:
         environments, agent = self.config.environments, self.learner.agent  # the learner must not be made while tracing
-        shapes = jax.eval_shape(lambda key: agent.init(key, environments).policy, jax.random.PRNGKey(0))
+        return jax.eval_shape(lambda key: agent.init(key, environments).policy, jax.random.PRNGKey(0))
+
+    def _read_policy(self, path: Path, seed: int) -> PolicyState:
+        shapes = self._policy_shapes
         arrays, about = load_arrays(path)
         check_own(path, about, "policy", self.config, seed)
         policy = as_tree(path, arrays, shapes)
