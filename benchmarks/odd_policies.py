@@ -1,6 +1,6 @@
 """Twenty odd policies, asked of an evaluator with a diverse memory: prediction, interval, warning and truth of each.
 
-    python -m benchmarks.odd_policies [--run RUN] [--updates 1000] [--seed 0] [--memory recent]
+    python -m benchmarks.odd_policies [--run RUN] [--updates 1000] [--seed 0] [--memory recent] [--settings '{…}']
 
 Without a run, one is trained in navigation with a passive evaluator. Beside the table it counts how many policies are either
 predicted within 15 % of the range of returns or flagged, and how many intervals hold the true value.
@@ -8,6 +8,7 @@ predicted within 15 % of the range of returns or flagged, and how many intervals
 
 import argparse
 import dataclasses
+import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,11 +66,11 @@ class Row:
         return self.flagged or abs(self.predicted - self.truth) <= reach
 
 
-def train(out: Path, memory: str, updates: int, seed: int = 0) -> evarl.Run:
-    """The navigation preset with a passive evaluator."""
+def train(out: Path, memory: str, updates: int, seed: int, further: dict[str, Any]) -> evarl.Run:
+    """The navigation preset with a passive evaluator, and further settings."""
     fitted = {"evaluator.memory": memory, "evaluator.policies": 50, "evaluator.final_steps": 3000}
     fitted |= {"assessment.replicates": 16}
-    settings = {"evaluator_mode": "colearned", "updates": updates, "seed": seed} | fitted
+    settings = {"evaluator_mode": "colearned", "updates": updates, "seed": seed} | fitted | further
     return evarl.train(evarl.with_settings(evarl.preset("navigation"), settings), out=out, quiet=True)
 
 
@@ -183,12 +184,13 @@ def main() -> None:
     parser.add_argument("--memory", default="diverse")
     parser.add_argument("--updates", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--settings", type=json.loads, default={}, help="further settings of the run, as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run = (
             evarl.Run.load(given.run)
             if given.run
-            else train(Path(folder) / "run", given.memory, given.updates, given.seed)
+            else train(Path(folder) / "run", given.memory, given.updates, given.seed, given.settings)
         )
         (other,) = snapshots(run, run.seeds[-1] + 1, (run.config.updates,))
         early = snapshots(run, run.seeds[0], SNAPSHOTS)
