@@ -9,11 +9,12 @@ import numpy as np
 
 from evarl.assessment.assessment import Assessment
 from evarl.evaluation.evaluate import evaluate
-from evarl.evaluation.held_out import held_out_scores
+from evarl.evaluation.held_out import folds, held_out_errors, truth_noise
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import SeedEvaluation
 from evarl.evaluation.scores import Score
 from evarl.learning.configuration import TrainConfig, with_settings
+from evarl.learning.played import RecordSize, play_policies
 from evarl.learning.presets import preset
 from evarl.learning.pretraining import Past, fit_to, learnt_from, remember
 from evarl.ope.registry import LABELS, LogSettings
@@ -35,8 +36,6 @@ TIMES = ("seconds", "compile_seconds", "steps_per_second", "peak_memory_gib")
 """Parts of an evaluation, and of a run's summary, that are stored."""
 FILES = {"assessment": "assessment.file", "frozen": "evaluator.file"}
 """Settings for the files of the jobs that a job needs, by role."""
-KINDS = ("listing", "pairs", "factored", "linear")
-"""Evaluator networks that are tested on held-out policies."""
 TRAINING = 0.7
 """Share of a training job's progress that is training; the rest is evaluation."""
 
@@ -103,19 +102,28 @@ def pretrain_evaluator(job: Job, store: Store) -> dict[str, Any]:
 
 
 def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
-    """Errors of every kind of evaluator on policies of seeds that it was not fitted to."""
+    """Squared errors of evaluators on policies of seeds that they were not fitted to, seed by seed, for all kinds of Ξ."""
     keep_compiled_programs()
     config, settings = _config(job, store), job.settings
     store.report_progress(job, 0.0, "compiling")
     seeds = list(range(settings["seeds"]))
-    past = _remember(job, store, config, new_assessment(config, lambda text: None), seeds)
-    found: dict[str, Any] = {}
-    for number, kind in enumerate(KINDS):
-        store.report_progress(job, TRAINING + (1 - TRAINING) * number / len(KINDS), f"fitting {kind}")
-        fitted = with_settings(config, {"evaluator.network.kind": kind})
-        scores = held_out_scores(past, fitted, seeds[-settings["held_out"] :], settings["steps"])
-        found[kind] = {name: _score_record(one) for name, one in scores.items()}
-    return {"kinds": found}
+    size = RecordSize(settings["policies"], settings["episodes"], settings["states"])
+    assessment = new_assessment(config, lambda text: None)
+    played = play_policies(config, assessment, size, seeds, _progress(job, store, config.updates))
+    kinds = [(behaviour, config.evaluator.network.kind) for behaviour in settings["behaviours"]]
+    kinds += [(settings["behaviours"][0], network) for network in settings["networks"]]
+    parts, found = folds(len(seeds), settings["folds"]), []
+    for number, (behaviour, network) in enumerate(kinds):
+        store.report_progress(job, TRAINING + (1 - TRAINING) * number / len(kinds), f"fitting {network} to {behaviour}")
+        fitted = with_settings(config, {"assessment.behaviour": behaviour, "evaluator.network.kind": network})
+        by_fold = [held_out_errors(played, fitted, part, settings["steps"]) for part in parts]
+        errors = {
+            states: {name: _rounded(np.concatenate([one[states][name] for one in by_fold])) for name in predictors}
+            for states, predictors in by_fold[0].items()
+        }
+        found.append({"behaviour": behaviour, "network": network, "squared_errors": errors})
+    noise = {states: _rounded(values) for states, values in truth_noise(played).items()}
+    return {"folds": parts, "evaluators": found, "noise": noise, "updates": played.visited.updates}
 
 
 def tabular(job: Job, store: Store) -> dict[str, Any]:
@@ -143,14 +151,20 @@ def _config(job: Job, store: Store) -> TrainConfig:
 
 def _remember(job: Job, store: Store, config: TrainConfig, assessment: Assessment, seeds: list[int]) -> Past:
     """Policies of ordinary training, with its updates reported as progress."""
+    sizes = job.settings["policies"], job.settings["transitions"]
+    return remember(config, assessment, *sizes, seeds, _progress(job, store, config.updates))
+
+
+def _progress(job: Job, store: Store, updates: int) -> Callable[[int], None]:
+    """A function to be told of updates that were made, which reports how many of all there were."""
     done = 0
 
     def advance(more: int) -> None:
         nonlocal done
         done += more
-        store.report_progress(job, TRAINING * done / config.updates, f"update {done} of {config.updates}")
+        store.report_progress(job, TRAINING * done / updates, f"update {done} of {updates}")
 
-    return remember(config, assessment, job.settings["policies"], job.settings["transitions"], seeds, advance)
+    return advance
 
 
 def _score_record(score: Score) -> dict[str, float | None]:
