@@ -168,7 +168,7 @@ def test_skill_is_a_ratio_of_averages(tmp_path):
 
 def held_out(job, squares):
     """The result of a held-out job: squared errors by kind of Ξ and predictor, each times the same factors over seeds."""
-    seeds, network = job.settings["seeds"], "factored"
+    seeds, network = job.needs["policies"].settings["seeds"], "factored"
     factors = [1.0 + 0.01 * (seed - (seeds - 1) / 2) for seed in range(seeds)]
     evaluators = [
         {

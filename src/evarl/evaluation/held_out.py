@@ -45,7 +45,7 @@ def held_out_errors(played: Played, config: TrainConfig, held_out: Sequence[int]
         for name, one in {EVALUATOR: shown, BLIND: _without_assessment(shown)}.items()
     }
     errors: Errors = {}
-    for kind, policies in _by_states(shown).items():
+    for kind, policies in by_states(shown).items():
         tested = jax.tree.map(lambda leaf: leaf[list(held_out)].reshape(-1, *leaf.shape[2:]), policies)
         order = np.random.default_rng(0).permutation(len(tested.target))
         shuffled = tested.replace(behaviour=jax.tree.map(lambda leaf: leaf[order], tested.behaviour))  # noqa: B023
@@ -78,14 +78,15 @@ def squared_error(error: Float[np.ndarray, "M S"]) -> Float[np.ndarray, " M"]:
 def truth_noise(played: Played) -> dict[str, Float[np.ndarray, " H"]]:
     """By kind of states: the mean squared standard error of the policies' mean returns, seed by seed, from their two halves."""
     found = {}
-    for kind, policies in _by_states(played).items():
+    for kind, policies in by_states(played).items():
         target = np.asarray(policies.target, np.float64)
         halves = target.reshape(*target.shape[:2], HALVES, -1).mean(axis=3)
         found[kind] = (np.diff(halves, axis=2)[..., 0] ** 2 / 4).mean(axis=1)
     return found
 
 
-def _by_states(played: Played) -> dict[str, PolicyRecord]:
+def by_states(played: Played) -> dict[str, PolicyRecord]:
+    """The records by kind of states."""
     return dict(zip(STATES, (played.start, played.visited.policies), strict=True))
 
 

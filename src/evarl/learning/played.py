@@ -69,14 +69,10 @@ def play_policies(
     `advance` is called with the number of updates that were made since its last call.
     """
     size.validate()
-    alone = dataclasses.replace(config.evaluator, file=None)
-    learner = make_learner(dataclasses.replace(config, **ORDINARY, evaluator_mode="none", evaluator=alone))
-    if not learner.simulator.traceable or learner.world.contexts:
-        raise InputError(f"{config.world}: policies are recorded in single JAX worlds only")
+    learner = _learner(config)
     record = jax.jit(jax.vmap(_recorder(learner, assessment, config, size)))
     engine, roots = CompiledEngine(learner, len(seeds)), [jax.random.PRNGKey(seed) for seed in seeds]
-    state, done, records = engine.init(seeds), 0, []
-    moments = np.unique(np.linspace(0, config.updates, min(size.policies, config.updates + 1)).astype(int)).tolist()
+    state, done, records, moments = engine.init(seeds), 0, [], _moments(config, size)
     for moment in moments:
         while done < moment:
             count = min(moment - done, CAPACITY)
@@ -88,6 +84,30 @@ def play_policies(
         records.append(jax.device_get(record(state.agent.policy, keys)))
     visited, start = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *records)
     return Played(Past(assessment, visited, moments), start)
+
+
+def played_shapes(config: TrainConfig, assessment: Assessment, size: RecordSize, seeds: int) -> Played:
+    """Shapes and dtypes of what `play_policies` records of so many seeds."""
+    learner, moments = _learner(config), _moments(config, size)
+    policy = jax.eval_shape(learner.init, jax.random.PRNGKey(0)).agent.policy
+    one = jax.eval_shape(_recorder(learner, assessment, config, size), policy, jax.random.PRNGKey(0))
+    leading = seeds, len(moments)
+    visited, start = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leading, *leaf.shape), leaf.dtype), one)
+    return Played(Past(assessment, visited, moments), start)
+
+
+def _learner(config: TrainConfig) -> Learner:
+    """The learner of ordinary training, without an evaluator."""
+    alone = dataclasses.replace(config.evaluator, file=None)
+    learner = make_learner(dataclasses.replace(config, **ORDINARY, evaluator_mode="none", evaluator=alone))
+    if not learner.simulator.traceable or learner.world.contexts:
+        raise InputError(f"{config.world}: policies are recorded in single JAX worlds only")
+    return learner
+
+
+def _moments(config: TrainConfig, size: RecordSize) -> list[int]:
+    """Numbers of updates after which policies are recorded."""
+    return np.unique(np.linspace(0, config.updates, min(size.policies, config.updates + 1)).astype(int)).tolist()
 
 
 def _recorder(

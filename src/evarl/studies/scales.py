@@ -82,7 +82,9 @@ class HeldOut:
     networks: tuple[str, ...] = ()
     """Further kinds of evaluators, which are given the first kind of Ξ."""
     changes: dict[str, Any] = field(default_factory=dict)
-    """Settings that differ from the preset."""
+    """Settings of training and assessment that differ from the preset."""
+    fitting: dict[str, Any] = field(default_factory=dict)
+    """Settings of evaluators that differ from the preset."""
 
 
 @dataclass(frozen=True)

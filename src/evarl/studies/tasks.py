@@ -9,7 +9,7 @@ import numpy as np
 
 from evarl.assessment.assessment import Assessment
 from evarl.evaluation.evaluate import evaluate
-from evarl.evaluation.held_out import folds, held_out_errors, truth_noise
+from evarl.evaluation.held_out import by_states, folds, held_out_errors, truth_noise
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import SeedEvaluation
 from evarl.evaluation.scores import Score
@@ -22,6 +22,7 @@ from evarl.ope.settings import FQEConfig
 from evarl.report.pictures import CHANNELS
 from evarl.runs.assessments import load_assessment, save_assessment, save_evaluator
 from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.played import load_played, save_played
 from evarl.runs.run import Run
 from evarl.runs.train import new_assessment, train
 from evarl.studies.jobs import Job, Store
@@ -101,20 +102,35 @@ def pretrain_evaluator(job: Job, store: Store) -> dict[str, Any]:
     return {"policies": len(past.updates) * len(seeds), "steps": settings["steps"]}
 
 
-def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
-    """Squared errors of evaluators on policies of seeds that they were not fitted to, seed by seed, for all kinds of Ξ."""
+def record_policies(job: Job, store: Store) -> dict[str, Any]:
+    """Record policies of ordinary training, to be predicted."""
     keep_compiled_programs()
     config, settings = _config(job, store), job.settings
     store.report_progress(job, 0.0, "compiling")
-    seeds = list(range(settings["seeds"]))
-    size = RecordSize(settings["policies"], settings["episodes"], settings["states"])
-    assessment = new_assessment(config, lambda text: None)
-    played = play_policies(config, assessment, size, seeds, _progress(job, store, config.updates))
+    assessment, seeds = load_assessment(store.file(job.needs["assessment"])), list(range(settings["seeds"]))
+    played = play_policies(config, assessment, _record_size(job), seeds, _progress(job, store, config.updates))
+    save_played(store.file(job), played)
+    noise = {states: _rounded(values) for states, values in truth_noise(played).items()}
+    values = {
+        states: _rounded(np.asarray(records.target, np.float64).mean(axis=(0, 2)))
+        for states, records in by_states(played).items()
+    }
+    return {"updates": played.visited.updates, "noise": noise, "values": values}
+
+
+def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
+    """Squared errors of evaluators on policies of seeds that they were not fitted to, seed by seed, for all kinds of Ξ."""
+    keep_compiled_programs()
+    recorded, settings = job.needs["policies"], job.settings
+    config, seeds = _config(recorded, store), recorded.settings["seeds"]
+    config = with_settings(config, settings["changes"])
+    assessment = load_assessment(store.file(recorded.needs["assessment"]))
+    played = load_played(store.file(recorded), config, assessment, _record_size(recorded), seeds)
     kinds = [(behaviour, config.evaluator.network.kind) for behaviour in settings["behaviours"]]
     kinds += [(settings["behaviours"][0], network) for network in settings["networks"]]
-    parts, found = folds(len(seeds), settings["folds"]), []
+    parts, found = folds(seeds, settings["folds"]), []
     for number, (behaviour, network) in enumerate(kinds):
-        store.report_progress(job, TRAINING + (1 - TRAINING) * number / len(kinds), f"fitting {network} to {behaviour}")
+        store.report_progress(job, number / len(kinds), f"fitting {network} to {behaviour}")
         fitted = with_settings(config, {"assessment.behaviour": behaviour, "evaluator.network.kind": network})
         by_fold = [held_out_errors(played, fitted, part, settings["steps"]) for part in parts]
         errors = {
@@ -123,7 +139,7 @@ def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
         }
         found.append({"behaviour": behaviour, "network": network, "squared_errors": errors})
     noise = {states: _rounded(values) for states, values in truth_noise(played).items()}
-    return {"folds": parts, "evaluators": found, "noise": noise, "updates": played.visited.updates}
+    return {"folds": parts, "evaluators": found, "noise": noise}
 
 
 def tabular(job: Job, store: Store) -> dict[str, Any]:
@@ -137,6 +153,7 @@ TASKS: dict[str, Callable[[Job, Store], dict[str, Any]]] = {
     "assessment": make_assessment,
     "pretrain": pretrain_evaluator,
     "tabular": tabular,
+    "record": record_policies,
     "held-out": evaluate_held_out,
 }
 
@@ -153,6 +170,10 @@ def _remember(job: Job, store: Store, config: TrainConfig, assessment: Assessmen
     """Policies of ordinary training, with its updates reported as progress."""
     sizes = job.settings["policies"], job.settings["transitions"]
     return remember(config, assessment, *sizes, seeds, _progress(job, store, config.updates))
+
+
+def _record_size(job: Job) -> RecordSize:
+    return RecordSize(*(job.settings[name] for name in ("policies", "episodes", "states")))
 
 
 def _progress(job: Job, store: Store, updates: int) -> Callable[[int], None]:

@@ -98,7 +98,7 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Errors by world, kind of Ξ and network, and whether they are below those without Ξ."""
-    finished = {job.settings["changes"]["world"]: store.result(job) for job in jobs(scale) if store.finished(job)}
+    finished = {one.world: store.result(job) for one in scale.held_out if store.finished(job := _job(one))}
     found = {states: [_world_results(world, states, result) for world, result in finished.items()] for states in STATES}
     return StudyResults(
         checks=tuple(_check(states, one) for states, worlds in found.items() for one in worlds),
@@ -113,17 +113,17 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
 
 
 def _job(one: HeldOut) -> Job:
-    trained = one.changes | {
-        "world": one.world,
-        "updates": one.updates,
-        "evaluator_mode": "colearned",
-        "assessment.behaviour": EVERYTHING,
-        "assessment.replicates": one.replicates,
-    }
-    names = ("preset", "seeds", "folds", "policies", "episodes", "states", "steps")
-    settings = {name: getattr(one, name) for name in names} | {"changes": trained}
-    lists = {name: list(getattr(one, name)) for name in ("behaviours", "networks")}
-    return Job(f"held-out-{one.world.replace('/', '-').lower()}", "held-out", settings | lists, weight=30.0)
+    """The job that fits and tests evaluators, which needs the one that records policies."""
+    label, world = f"held-out-{one.world.replace('/', '-').lower()}", {"preset": one.preset}
+    assessed = one.changes | {"world": one.world, "evaluator_mode": "colearned"}
+    assessment = Job(f"{label}-assessment", "assessment", world | {"changes": assessed}, weight=5.0)
+    trained = {"updates": one.updates, "assessment.behaviour": EVERYTHING, "assessment.replicates": one.replicates}
+    sizes = {name: getattr(one, name) for name in ("seeds", "policies", "episodes", "states")}
+    settings = world | {"changes": assessed | trained} | sizes
+    recorded = Job(f"{label}-policies", "record", settings, {"assessment": assessment}, weight=30.0)
+    fits: dict[str, Any] = {name: list(getattr(one, name)) for name in ("behaviours", "networks")}
+    fits |= {"folds": one.folds, "steps": one.steps, "changes": one.fitting}
+    return Job(label, "held-out", fits, {"policies": recorded}, weight=30.0)
 
 
 def _world_results(world: str, states: str, result: dict[str, Any]) -> WorldResults:
