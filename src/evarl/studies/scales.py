@@ -173,8 +173,8 @@ PAPER = StudyScale(
     gradients=Family("navigation", ("navigation",), 10, 10, (0.005, 0.05, 0.5), True, 64, 256, 0, 0, 1, methods=()),
     held_out=(
         HeldOut("navigation", "navigation", 1000, 8, networks=("listing", "pairs", "linear")),
-        HeldOut("minatar", "gymnax/Asterix-MinAtar", 400, 8),
-        HeldOut("minatar", "gymnax/SpaceInvaders-MinAtar", 400, 8),
+        HeldOut("minatar", "gymnax/Asterix-MinAtar", 400, 8, steps=2000),
+        HeldOut("minatar", "gymnax/SpaceInvaders-MinAtar", 400, 8, steps=2000),
     ),
     trials=1000,
     families=_families(seeds=20, updates=(2500, 2500, 500, 500, 300)),
