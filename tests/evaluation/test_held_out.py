@@ -89,7 +89,7 @@ def test_errors_on_policies_of_other_seeds(study):
         assert errors[states].keys() == {EVALUATOR, SHUFFLED, BLIND, CONSTANT}
         target = np.asarray(records.target, np.float64)
         difference = target[2].reshape(3, 2, -1).mean(axis=2) - target[:2].mean()
-        np.testing.assert_allclose(errors[states][CONSTANT], [difference.prod(axis=1).mean()], rtol=1e-4)
+        np.testing.assert_allclose(errors[states][CONSTANT], [difference.prod(axis=1)], rtol=1e-4)
         assert all(np.isfinite(error).all() for error in errors[states].values())
-        assert errors[states][EVALUATOR] != errors[states][SHUFFLED]
+        assert (errors[states][EVALUATOR] != errors[states][SHUFFLED]).any()
     assert part_of(played.start.behaviour, "returns").pathwise is None

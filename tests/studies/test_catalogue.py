@@ -175,7 +175,10 @@ def held_out(job, squares):
             "behaviour": kind,
             "network": network,
             "squared_errors": {
-                states: {name: [mse * factor for factor in factors] for name, mse in predictors.items()}
+                states: {
+                    name: {key: [mse * factor for factor in factors] for key in ("all", "late")}
+                    for name, mse in predictors.items()
+                }
                 for states in ("start", "visited")
             },
         }
@@ -203,7 +206,7 @@ def test_held_out_errors(tmp_path):
         assert table.emphasised == {(1, 3), (3, 3), (5, 3)}
         for row in table.rows[1::2]:
             assert row[3:7] == pytest.approx((0.9, 4.0, 2.0, 3.0))
-            assert row[7:] == ("0.45 (0.45 to 0.45)", "0.45, 0.45, 0.45", "holds")
+            assert row[7:] == ("0.45 (0.45 to 0.45)", "0.45, 0.45, 0.45", "0.45 (0.45 to 0.45)", "holds")
         assert {row[-1] for row in table.rows[::2]} == {"does not hold"}
     assert {check.verdict for check in found.checks} == {"holds"}
     assert {check.confidence for check in found.checks} == {0.975}

@@ -17,8 +17,8 @@ from evarl.learning.pretraining import fit_to
 
 STATES = ("start", "visited")
 """Kinds of states at which values are predicted, and averaged for each policy."""
-Errors = dict[str, dict[str, Float[np.ndarray, " H"]]]
-"""By kind of states and predictor: the mean squared error over the policies of each of H held-out seeds."""
+Errors = dict[str, dict[str, Float[np.ndarray, "H M"]]]
+"""By kind of states and predictor: squared errors of the M policies of each of H held-out seeds."""
 
 
 def folds(seeds: int, count: int) -> list[list[int]]:
@@ -56,9 +56,7 @@ def held_out_errors(played: Played, config: TrainConfig, held_out: Sequence[int]
             CONSTANT: np.full_like(tested.target, policies.target[fitted_to].mean()),
         }
         target = np.asarray(tested.target, np.float64)
-        errors[kind] = {
-            name: squared_error(target - said).reshape(len(held_out), -1).mean(axis=1) for name, said in values.items()
-        }
+        errors[kind] = {name: squared_error(target - said).reshape(len(held_out), -1) for name, said in values.items()}
     return errors
 
 

@@ -134,7 +134,7 @@ def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
         fitted = with_settings(config, {"assessment.behaviour": behaviour, "evaluator.network.kind": network})
         by_fold = [held_out_errors(played, fitted, part, settings["steps"]) for part in parts]
         errors = {
-            states: {name: _rounded(np.concatenate([one[states][name] for one in by_fold])) for name in predictors}
+            states: {name: _by_seed(np.concatenate([one[states][name] for one in by_fold])) for name in predictors}
             for states, predictors in by_fold[0].items()
         }
         found.append({"behaviour": behaviour, "network": network, "squared_errors": errors})
@@ -170,6 +170,12 @@ def _remember(job: Job, store: Store, config: TrainConfig, assessment: Assessmen
     """Policies of ordinary training, with its updates reported as progress."""
     sizes = job.settings["policies"], job.settings["transitions"]
     return remember(config, assessment, *sizes, seeds, _progress(job, store, config.updates))
+
+
+def _by_seed(errors: np.ndarray) -> dict[str, list[float]]:
+    """Errors [seeds, policies] averaged over all policies of each seed, and over those of the second half of training."""
+    parts = {"all": errors, "late": errors[:, errors.shape[1] // 2 :]}
+    return {name: _rounded(part.mean(axis=1)) for name, part in parts.items()}
 
 
 def _record_size(job: Job) -> RecordSize:
