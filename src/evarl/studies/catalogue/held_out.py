@@ -156,7 +156,7 @@ def _check(states: str, one: WorldResults) -> ClaimCheck:
     return check_some_larger(
         f"{short_name(one.world)}, {STATES[states]}: with some kind of Ξ the error on policies of other seeds is {one.claim} "
         "that of the same network without",
-        f"{one.share**2:g} times the mean squared error without Ξ, less that with",
+        f"{f'{one.share**2:g} times the ' if one.share < 1 else ''}mean squared error without Ξ, less that with",
         kinds,
         f"{len(kinds)} kinds of Ξ were tried; the level is divided by their number",
     )
