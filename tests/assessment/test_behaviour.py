@@ -11,6 +11,7 @@ import evarl
 from evarl import sizes
 from evarl.agents.distributions import Categorical, DiagonalGaussian
 from evarl.assessment import Fingerprint, Rewards, Steps, Trajectory, observe
+from evarl.assessment.behaviour import behaviour_kind, part_of
 from evarl.assessment.configuration import AssessmentConfig
 from evarl.cli.main import call
 from evarl.errors import InputError
@@ -136,6 +137,23 @@ def test_an_evaluator_reads_steps_in_their_order():
     ask = lambda shown: np.asarray(evaluator.predict(state, shown, jnp.ones((1, 1))))  # noqa: E731
     np.testing.assert_allclose(ask(jax.tree.map(lambda x: x[::-1], shown)), ask(shown), rtol=1e-5)
     assert np.abs(ask(jax.tree.map(lambda x: x[:, ::-1], shown)) - ask(shown)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "name", ["returns", "rewards", "trajectory", "fingerprint", "returns+fingerprint", "rewards+returns"]
+)
+def test_a_part_of_a_combination_is_what_that_kind_alone_would_be(name):
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 3, (H, K, R)).astype(np.int32)
+    given = rollout(rng.random((H, K, R, 2)).astype(np.float32), action)
+    policy = lambda observation: Categorical(jnp.concatenate([observation, observation[:, :1]], axis=1))  # noqa: E731
+    seen = {
+        kind: observe(behaviour_kind(kind, Discrete(3)), given, policy, 0.5).behaviour
+        for kind in (name, "trajectory+rewards+returns+fingerprint")
+    }
+    found = part_of(seen["trajectory+rewards+returns+fingerprint"], name)
+    assert jax.tree.structure(found) == jax.tree.structure(seen[name])
+    jax.tree.map(np.testing.assert_array_equal, found, seen[name])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from evarl.studies.verdicts import bootstrap_bounds, check_all_larger, check_falling, check_larger, lowered_by_share
+from evarl.studies.verdicts import (
+    bootstrap_bounds,
+    check_all_larger,
+    check_falling,
+    check_larger,
+    check_some_larger,
+    lowered_by_share,
+)
 
 
 def by_seed(*values):
@@ -94,3 +101,18 @@ def test_the_bootstrap_pairs_seeds():
 def test_a_share_of_what_is_negative_lowers_it_too():
     assert lowered_by_share({3: 2.0, 4: -2.0}, 0.25) == {3: 1.5, 4: -2.5}
     assert lowered_by_share({}, 0.5) == {}
+
+
+def test_one_of_several_is_enough_and_their_number_counts():
+    """Two pairs share the level of 5 %, so that each has an interval of 97.5 %; all must fail at the full level."""
+    clear, unclear, low = (by_seed(2.0, 2.1, 1.9), by_seed(1.0, 2.0, 3.0), by_seed(-1.0, -1.1, -0.9))
+    zero = by_seed(0.0, 0.0, 0.0)
+    check = check_some_larger("c", "q", {"a": (unclear, zero), "b": (clear, zero)})
+    assert (check.verdict, check.quantity) == ("holds", "q; here of b")
+    assert check.confidence == 0.975
+    t = 6.205347  # of level 0.9875 with 2 degrees of freedom
+    assert check.interval == pytest.approx((2 - t * 0.1 / 3**0.5, 2 + t * 0.1 / 3**0.5), abs=1e-5)
+    assert check_some_larger("c", "q", {"a": (unclear, zero), "b": (low, zero)}).verdict == "undecided"
+    failed = check_some_larger("c", "q", {"a": (low, zero), "b": (low, clear)})
+    assert (failed.verdict, failed.quantity, failed.confidence) == ("does not hold", "q; here of a", 0.95)
+    assert check_some_larger("c", "q", {"a": ({}, zero)}).verdict == "undecided"

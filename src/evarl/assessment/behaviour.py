@@ -143,6 +143,17 @@ class Combined:
         return _known({name: kind.pathwise(rollout, policy) for name, kind in self.kinds.items()})
 
 
+def part_of(behaviour: Behaviour, name: str) -> Behaviour:
+    """The behaviour of the kind `name`, which may be several joined by "+", out of one that combines these and others."""
+    names = behaviour_names(name)
+
+    def chosen(parts: dict[str, Any] | None) -> Any:
+        known = {one: parts[one] for one in names if parts is not None and one in parts}
+        return known.get(name) if len(names) == 1 else known or None
+
+    return Behaviour(chosen(behaviour.rolled_out), chosen(behaviour.pathwise))
+
+
 def _known(parts: dict[str, Any]) -> dict[str, Any] | None:
     """The parts that there are; None if there are none."""
     return {name: part for name, part in parts.items() if part is not None} or None

@@ -73,9 +73,15 @@ def remember(
     return Past(assessment, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *records), updates)
 
 
-def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int) -> tuple[Evaluator, EvaluatorState]:
-    """An evaluator fitted from scratch to the policies of some of the seeds, given by their positions `rows`."""
-    recent = dataclasses.replace(config.evaluator, memory="recent")
+def fit_to(
+    past: Past, config: TrainConfig, rows: list[int], steps: int, seed: int, decay: bool = False
+) -> tuple[Evaluator, EvaluatorState]:
+    """An evaluator fitted from scratch to the policies of some of the seeds, given by their positions `rows`.
+
+    With `decay` the step size falls to 0.
+    """
+    final_steps = steps if decay else config.evaluator.final_steps
+    recent = dataclasses.replace(config.evaluator, memory="recent", final_steps=final_steps)
     passive = dataclasses.replace(config, **ORDINARY, evaluator_mode="colearned", evaluator=recent)
     evaluator = make_learner(passive, past.assessment).evaluator
     assert evaluator is not None
@@ -90,7 +96,7 @@ def fit_to(past: Past, config: TrainConfig, rows: list[int], steps: int, seed: i
         observation, target, following = jax.tree.map(_merged, by_policy)
         every = slots.replace(observation=observation, target=target, following=following)
         state = evaluator.rescale(state, every, jnp.ones(()))
-        return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), fit_key)[0]
+        return evaluator.fit(state, memory, jnp.int32(memory.policies), jnp.int32(steps), fit_key, decay)[0]
 
     return evaluator, fit(jax.random.PRNGKey(seed), memory)
 

@@ -46,23 +46,45 @@ class Family:
     """Off-policy methods."""
 
 
+EVERYTHING = "returns+rewards+trajectory+fingerprint"
+"""All kinds of behaviour at once."""
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """Evaluators fitted to policies of some seeds and tested on those of the others."""
 
+    preset: str
     world: str
     updates: int
+    replicates: int
+    """Rollouts of each scenario of the assessment."""
     seeds: int = 9
-    held_out: int = 3
-    """Seeds, the last ones, whose policies the evaluators are tested on."""
+    folds: int = 3
+    """Groups of seeds; each is held out once, while the evaluators are fitted to the others."""
     policies: int = 60
     """Policies of each seed, at equal distances in training."""
-    transitions: int = 256
-    """States kept of each policy."""
+    episodes: int = 64
+    """Whole episodes of each policy."""
+    states: int = 512
+    """Visited states kept of each policy."""
     steps: int = 4000
     """Gradient steps of each evaluator."""
+    behaviours: tuple[str, ...] = (
+        "returns",
+        "rewards",
+        "trajectory",
+        "fingerprint",
+        "returns+fingerprint",
+        EVERYTHING,
+    )
+    """Kinds of Ξ that evaluators are given."""
+    networks: tuple[str, ...] = ()
+    """Further kinds of evaluators, which are given the first kind of Ξ."""
     changes: dict[str, Any] = field(default_factory=dict)
-    """Settings that differ from the preset."""
+    """Settings of training and assessment that differ from the preset."""
+    fitting: dict[str, Any] = field(default_factory=dict)
+    """Settings of evaluators that differ from the preset."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +98,8 @@ class StudyScale:
     navigation: Family
     gradients: Family
     """Navigation for the study of gradients; some of its conditions get three times as many seeds."""
-    held_out: dict[str, HeldOut]
-    """Worlds of the study of held-out policies, by preset."""
+    held_out: tuple[HeldOut, ...]
+    """Worlds of the study of held-out policies."""
     trials: int
     """Random tabular MDPs."""
     families: dict[str, Family]
@@ -149,7 +171,11 @@ PAPER = StudyScale(
     brax=Family("brax", ROBOTS, 20, 2, (5e-4, 5e-3), True, 32, 16, 400, 50_000, 1000, methods=WITHOUT_TIS),
     navigation=Family("navigation", ("navigation",), 30, 15, (0.05,), False, 64, 256, 2, 10_000, 3),
     gradients=Family("navigation", ("navigation",), 10, 10, (0.005, 0.05, 0.5), True, 64, 256, 0, 0, 1, methods=()),
-    held_out={"navigation": HeldOut("navigation", 1000), "minatar": HeldOut("gymnax/Asterix-MinAtar", 400)},
+    held_out=(
+        HeldOut("navigation", "navigation", 1000, 8, networks=("listing", "pairs", "linear")),
+        HeldOut("minatar", "gymnax/Asterix-MinAtar", 400, 8, steps=2000),
+        HeldOut("minatar", "gymnax/SpaceInvaders-MinAtar", 400, 8, steps=2000),
+    ),
     trials=1000,
     families=_families(seeds=20, updates=(2500, 2500, 500, 500, 300)),
 )
@@ -194,7 +220,22 @@ SMOKE = StudyScale(
     gradients=Family(
         "navigation", ("navigation",), 2, 6, (0.05,), True, 4, 8, 0, 0, 1, TINY, pretraining=FIT, methods=()
     ),
-    held_out={"navigation": HeldOut("navigation", 5, 3, 1, 4, 16, 20, TINY)},
+    held_out=(
+        HeldOut(
+            "navigation",
+            "navigation",
+            updates=5,
+            replicates=2,
+            seeds=3,
+            policies=3,
+            episodes=4,
+            states=16,
+            steps=20,
+            behaviours=("returns", EVERYTHING),
+            networks=("linear",),
+            changes=TINY,
+        ),
+    ),
     trials=20,
     families={
         "crossing, two values": replace(

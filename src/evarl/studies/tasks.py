@@ -9,11 +9,12 @@ import numpy as np
 
 from evarl.assessment.assessment import Assessment
 from evarl.evaluation.evaluate import evaluate
-from evarl.evaluation.held_out import held_out_scores
+from evarl.evaluation.held_out import by_states, folds, held_out_errors, truth_noise
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import SeedEvaluation
 from evarl.evaluation.scores import Score
 from evarl.learning.configuration import TrainConfig, with_settings
+from evarl.learning.played import RecordSize, play_policies
 from evarl.learning.presets import studied_preset
 from evarl.learning.pretraining import Past, fit_to, learnt_from, remember
 from evarl.ope.registry import LABELS, LogSettings
@@ -21,6 +22,7 @@ from evarl.ope.settings import FQEConfig
 from evarl.report.pictures import CHANNELS
 from evarl.runs.assessments import load_assessment, save_assessment, save_evaluator
 from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.played import load_played, save_played
 from evarl.runs.run import Run
 from evarl.runs.train import new_assessment, train
 from evarl.studies.jobs import Job, Store
@@ -35,8 +37,6 @@ TIMES = ("seconds", "compile_seconds", "steps_per_second", "peak_memory_gib")
 """Parts of an evaluation, and of a run's summary, that are stored."""
 FILES = {"assessment": "assessment.file", "frozen": "evaluator.file"}
 """Settings for the files of the jobs that a job needs, by role."""
-KINDS = ("listing", "pairs", "factored", "linear")
-"""Evaluator networks that are tested on held-out policies."""
 TRAINING = 0.7
 """Share of a training job's progress that is training; the rest is evaluation."""
 
@@ -102,20 +102,44 @@ def pretrain_evaluator(job: Job, store: Store) -> dict[str, Any]:
     return {"policies": len(past.updates) * len(seeds), "steps": settings["steps"]}
 
 
-def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
-    """Errors of every kind of evaluator on policies of seeds that it was not fitted to."""
+def record_policies(job: Job, store: Store) -> dict[str, Any]:
+    """Record policies of ordinary training, to be predicted."""
     keep_compiled_programs()
     config, settings = _config(job, store), job.settings
     store.report_progress(job, 0.0, "compiling")
-    seeds = list(range(settings["seeds"]))
-    past = _remember(job, store, config, new_assessment(config, lambda text: None), seeds)
-    found: dict[str, Any] = {}
-    for number, kind in enumerate(KINDS):
-        store.report_progress(job, TRAINING + (1 - TRAINING) * number / len(KINDS), f"fitting {kind}")
-        fitted = with_settings(config, {"evaluator.network.kind": kind})
-        scores = held_out_scores(past, fitted, seeds[-settings["held_out"] :], settings["steps"])
-        found[kind] = {name: _score_record(one) for name, one in scores.items()}
-    return {"kinds": found}
+    assessment, seeds = load_assessment(store.file(job.needs["assessment"])), list(range(settings["seeds"]))
+    played = play_policies(config, assessment, _record_size(job), seeds, _progress(job, store, config.updates))
+    save_played(store.file(job), played)
+    noise = {states: _rounded(values) for states, values in truth_noise(played).items()}
+    values = {
+        states: _rounded(np.asarray(records.target, np.float64).mean(axis=(0, 2)))
+        for states, records in by_states(played).items()
+    }
+    return {"updates": played.visited.updates, "noise": noise, "values": values}
+
+
+def evaluate_held_out(job: Job, store: Store) -> dict[str, Any]:
+    """Squared errors of evaluators on policies of seeds that they were not fitted to, seed by seed, for all kinds of Ξ."""
+    keep_compiled_programs()
+    recorded, settings = job.needs["policies"], job.settings
+    config, seeds = _config(recorded, store), recorded.settings["seeds"]
+    config = with_settings(config, settings["changes"])
+    assessment = load_assessment(store.file(recorded.needs["assessment"]))
+    played = load_played(store.file(recorded), config, assessment, _record_size(recorded), seeds)
+    kinds = [(behaviour, config.evaluator.network.kind) for behaviour in settings["behaviours"]]
+    kinds += [(settings["behaviours"][0], network) for network in settings["networks"]]
+    parts, found = folds(seeds, settings["folds"]), []
+    for number, (behaviour, network) in enumerate(kinds):
+        store.report_progress(job, number / len(kinds), f"fitting {network} to {behaviour}")
+        fitted = with_settings(config, {"assessment.behaviour": behaviour, "evaluator.network.kind": network})
+        by_fold = [held_out_errors(played, fitted, part, settings["steps"]) for part in parts]
+        errors = {
+            states: {name: _by_seed(np.concatenate([one[states][name] for one in by_fold])) for name in predictors}
+            for states, predictors in by_fold[0].items()
+        }
+        found.append({"behaviour": behaviour, "network": network, "squared_errors": errors})
+    noise = {states: _rounded(values) for states, values in truth_noise(played).items()}
+    return {"folds": parts, "evaluators": found, "noise": noise}
 
 
 def tabular(job: Job, store: Store) -> dict[str, Any]:
@@ -129,6 +153,7 @@ TASKS: dict[str, Callable[[Job, Store], dict[str, Any]]] = {
     "assessment": make_assessment,
     "pretrain": pretrain_evaluator,
     "tabular": tabular,
+    "record": record_policies,
     "held-out": evaluate_held_out,
 }
 
@@ -143,14 +168,30 @@ def _config(job: Job, store: Store) -> TrainConfig:
 
 def _remember(job: Job, store: Store, config: TrainConfig, assessment: Assessment, seeds: list[int]) -> Past:
     """Policies of ordinary training, with its updates reported as progress."""
+    sizes = job.settings["policies"], job.settings["transitions"]
+    return remember(config, assessment, *sizes, seeds, _progress(job, store, config.updates))
+
+
+def _by_seed(errors: np.ndarray) -> dict[str, list[float]]:
+    """Errors [seeds, policies] averaged over all policies of each seed, and over those of the second half of training."""
+    parts = {"all": errors, "late": errors[:, errors.shape[1] // 2 :]}
+    return {name: _rounded(part.mean(axis=1)) for name, part in parts.items()}
+
+
+def _record_size(job: Job) -> RecordSize:
+    return RecordSize(*(job.settings[name] for name in ("policies", "episodes", "states")))
+
+
+def _progress(job: Job, store: Store, updates: int) -> Callable[[int], None]:
+    """A function to be told of updates that were made, which reports how many of all there were."""
     done = 0
 
     def advance(more: int) -> None:
         nonlocal done
         done += more
-        store.report_progress(job, TRAINING * done / config.updates, f"update {done} of {config.updates}")
+        store.report_progress(job, TRAINING * done / updates, f"update {done} of {updates}")
 
-    return remember(config, assessment, job.settings["policies"], job.settings["transitions"], seeds, advance)
+    return advance
 
 
 def _score_record(score: Score) -> dict[str, float | None]:

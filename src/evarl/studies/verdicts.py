@@ -37,6 +37,33 @@ def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], othe
     return _decide(claim, known, known)
 
 
+def check_some_larger(
+    claim: str, quantity: str, pairs: Mapping[str, tuple[Values, Values]], note: str = ""
+) -> ClaimCheck:
+    """The claim that in at least one of several pairs the first is above the second.
+
+    It holds if that is so in one pair at the level divided by the number of pairs (Bonferroni), and fails if the opposite is
+    so in every pair at the full level. The pair that speaks most for the claim is reported.
+    """
+    parts = {name: paired_differences(*pair) for name, pair in pairs.items()}
+    known = {f"{quantity}; here of {name}": part for name, part in parts.items() if part is not None}
+    if not known:
+        return _undecided(claim, quantity, "too few seeds, or not measured", note)
+    strict = 1 - (1 - CONFIDENCE) / len(known)
+    passing = {name: t_interval(part, strict) for name, part in known.items()}
+    best = max(passing, key=lambda name: passing[name].low)
+    if passing[best].low > 0:
+        found = passing[best]
+        return ClaimCheck(claim, "holds", found.estimate, (found.low, found.high), best, strict, note)
+    failing = {name: t_interval(part, CONFIDENCE) for name, part in known.items()}
+    nearest = max(failing, key=lambda name: failing[name].high)
+    if failing[nearest].high < 0:
+        found = failing[nearest]
+        return ClaimCheck(claim, "does not hold", found.estimate, (found.low, found.high), nearest, CONFIDENCE, note)
+    found = passing[best]
+    return ClaimCheck(claim, "undecided", found.estimate, (found.low, found.high), best, strict, note)
+
+
 def check_falling(claim: str, quantity: str, steps: dict[str, Values]) -> ClaimCheck:
     """The claim that a quantity does not rise along a sequence of conditions, and falls from the first to the last.
 
