@@ -225,7 +225,8 @@ def test_own_values_are_compared_with_fitted_q_evaluation(tmp_path):
     assert verdict_of(found, "critic's values: evaluator MAE") == "does not hold"
     assert verdict_of(found, "Reacher, own values: evaluator MAE") == "holds"
     assert verdict_of(found, "Ant, own values: evaluator MAE") == "does not hold"
-    (table,) = found.tables
+    table, squared = found.tables
+    assert {row[2].mean for row in squared.rows} == {1.0}, "the made-up squared error"
     shown = {row[:2]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     ratios = {key: row["evaluator / FQE"].mean for key, row in shown.items() if key[0] != "HalfCheetah"}
     assert ratios == {

@@ -101,6 +101,6 @@ def test_a_job_file_of_anything_else_is_one_line(tmp_path, text, capsys):
 def test_the_tables_of_the_studies_are_those_of_the_results():
     page = (ROOT / "docs" / "studies.md").read_text()
     found = study_blocks(ROOT / FOLDER)
-    assert found.keys() == {"families", "gradients", "differences", "held-out", "targets"}
+    assert found.keys() == {"families", "gradients", "differences", "held-out", "targets", "targets-squared"}
     for name, block in found.items():
         assert f"<!-- {name} -->\n{block}\n<!-- end {name} -->" in page, f"{name}: `make results` writes it anew"

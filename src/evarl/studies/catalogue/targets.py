@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from evarl.evaluation.predictors import CRITIC, EVALUATOR, SHUFFLED, ZEROED
+from evarl.evaluation.predictors import BATCH, CRITIC, EVALUATOR, SHUFFLED, ZEROED
 from evarl.ope.registry import LABELS
 from evarl.studies.conditions import (
     Condition,
@@ -51,7 +51,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
         for world, pair in _conditions(scale).items()
     }
     checks = [_check(world, one) for world, rows in found.items() for one in rows]
-    return StudyResults(checks=tuple(checks), tables=(_table(found),))
+    return StudyResults(checks=tuple(checks), tables=(_table(found), _squared_table(found)))
 
 
 def _conditions(scale: StudyScale) -> dict[str, tuple[Condition, Condition]]:
@@ -121,6 +121,24 @@ def _table(found: dict[str, list[ConditionResults]]) -> ReportTable:
         "Mean ± standard error over seeds. Mean absolute errors against Monte-Carlo truth, at start states and, in the last two "
         "columns, at visited states. Noise: the error at start states that a perfect predictor would have, since the truth is a "
         "mean over few rollouts. The ratio is that of averages over seeds, with the jackknife's standard error.",
+    )
+
+
+def _squared_table(found: dict[str, list[ConditionResults]]) -> ReportTable:
+    """Squared errors, from which the noise of the true values can be taken away: with much of it, absolute errors look alike."""
+    columns = COLUMNS | {BATCH: BATCH}
+    rows: list[tuple[Cell, ...]] = []
+    for world, both in found.items():
+        for one in both:
+            errors = [mean_and_error(one.mse("start", predictor)) for predictor in columns.values()]
+            rows.append((world, one.condition.label, *errors))
+    return ReportTable(
+        "targets-squared",
+        "Squared errors less noise",
+        ("world", "what follows", *columns),
+        tuple(rows),
+        "Mean (V̂ − V̄)² − se² at start states, mean ± standard error over seeds. It is unbiased for the mean of (V̂ − V)², and may "
+        "therefore be below 0.",
     )
 
 
