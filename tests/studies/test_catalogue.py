@@ -12,7 +12,7 @@ from evarl.ope.registry import LABELS
 from evarl.studies.assemble import study_report
 from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, gradients, study
 from evarl.studies.jobs import Store, with_needs
-from evarl.studies.scales import LAPTOP, PAPER, SMOKE, with_seeds
+from evarl.studies.scales import LAPTOP, PAPER, SCALES, SMOKE, with_seeds
 from evarl.studies.write import write_report
 
 CONTROLS = ("evaluator, Ξ zeroed", "evaluator, Ξ shuffled", "critic", "last batch's mean")
@@ -261,6 +261,50 @@ def test_each_choice_is_compared_with_what_it_replaces(tmp_path):
     selected = [job.needs["assessment"].settings["changes"].get("assessment.select") for job in jobs]
     assert selected == [None, "random", "greedy", None, None] * 2
     assert not any("assessment.select" in job.settings["changes"] for job in jobs), "the file has the states"
+
+
+def test_own_values_are_compared_with_fitted_q_evaluation(tmp_path):
+    """Errors of 40 before and 2.5 or 3.5 after, against 2: a ratio of 20, 1.25 and 1.75."""
+    chosen = study("targets")
+
+    def errors(job):
+        after = 3.5 if "ant" in job.label else 2.5
+        return {"evaluator": after if "evaluator.bootstrap" in job.settings["changes"] else 40.0}
+
+    found = study_report(chosen, LAPTOP, filled(tmp_path, chosen, LAPTOP, errors), {})
+    assert verdict_of(found, "critic's values: evaluator MAE") == "does not hold"
+    assert verdict_of(found, "Reacher, own values: evaluator MAE") == "holds"
+    assert verdict_of(found, "Ant, own values: evaluator MAE") == "does not hold"
+    table, squared = found.tables
+    assert {row[2].mean for row in squared.rows} == {1.0}, "the made-up squared error"
+    shown = {row[:2]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    ratios = {key: row["evaluator / FQE"].mean for key, row in shown.items() if key[0] != "HalfCheetah"}
+    assert ratios == {
+        ("Reacher", "critic's values"): pytest.approx(20, rel=0.05),
+        ("Reacher", "own values"): pytest.approx(1.25, rel=0.05),
+        ("Ant", "critic's values"): pytest.approx(20, rel=0.05),
+        ("Ant", "own values"): pytest.approx(1.75, rel=0.05),
+    }
+    # the made-up standard errors are 0, 1, 2 and 3, and a standard normal number is 0.7979 in size on average
+    assert shown["Ant", "own values"]["noise"].mean == pytest.approx(1.5 * 0.797885)
+
+
+def test_only_the_targets_differ_from_the_study_of_robots():
+    """The jobs before are those of `continuous`, and those after have the same seeds and the same assessment."""
+    for scale in SCALES.values():
+        known = {job.name for job in study("continuous").jobs(scale)}
+        jobs = study("targets").jobs(scale)
+        before = [job for job in jobs if job.name in known]
+        after = [job for job in jobs if job.name not in known]
+        assert len(before) == len(after)
+        for old, new in zip(before, after, strict=True):
+            assert new.needs == old.needs
+            assert new.settings["methods"] == ["fqe"]
+            usual = old.settings["changes"]
+            changed = {key: x for key, x in new.settings["changes"].items() if x != usual.get(key)}
+            assert changed.pop("evaluator.bootstrap") == "evaluator"
+            assert changed.pop("evaluator.truncation") == "bootstrap"
+            assert set(changed) <= {"evaluator.policies", "evaluator.batch_size", "evaluator.final_steps"}
 
 
 def test_help_lists_every_study(capsys):

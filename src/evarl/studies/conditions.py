@@ -129,6 +129,10 @@ class ConditionResults:
         """Mean absolute error of a predictor at one kind of states, by seed; empty if it is missing for any seed."""
         return {seed: one["mae"] for seed, one in self._scores(kind, predictor, "mae").items()}
 
+    def mse(self, kind: str, predictor: str = EVALUATOR) -> Values:
+        """Mean squared error less the noise of the true values, by seed; empty if it is missing for any seed."""
+        return {seed: one["mse"] for seed, one in self._scores(kind, predictor, "mse").items()}
+
     def ranks(self, kind: str, predictor: str = EVALUATOR) -> Values:
         """Rank correlation of predicted and true values, by seed; empty if it is missing for any seed."""
         return {seed: one["rank"] for seed, one in self._scores(kind, predictor, "rank").items()}

@@ -30,6 +30,7 @@ OWN_STUDIES = {
     "families": "families of worlds with a hidden context: passive, and trained to be evaluable",
     "gradients": "gradient × β on navigation, with passive, co-learned and frozen evaluators",
     "held-out": "errors of evaluators on policies of seeds that they were not fitted to",
+    "targets": "the critic's values or the evaluator's own where batches cut episodes, in three Brax robots",
 }
 """Name and summary of the studies that are not in the paper."""
 
