@@ -9,6 +9,7 @@ import pytest
 
 from evarl.cli.main import call
 from evarl.errors import FileError
+from evarl.storage.tensors import load_arrays
 from evarl.studies.catalogue import STUDIES, study
 from evarl.studies.documents import FOLDER, blocks, study_blocks
 from evarl.studies.jobs import Store, with_needs
@@ -22,6 +23,15 @@ def test_the_tables_of_the_readme_are_those_of_the_results():
     for name, block in blocks(ROOT / FOLDER).items():
         assert f"<!-- {name} -->\n{block}\n<!-- end {name} -->" in readme, f"{name}: `make results` writes it anew"
         assert block.count("\n") > 2
+
+
+def test_the_assessments_of_the_results_can_be_read():
+    """So that a new condition can be compared with the finished ones of the same world."""
+    files = sorted((ROOT / FOLDER / "files").glob("*-assessment-*.safetensors"))
+    assert files
+    for file in files:
+        _, about = load_arrays(file)
+        assert about["kind"] == "assessment"
 
 
 def numbers(data, path=()):
