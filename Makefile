@@ -33,7 +33,7 @@ RESULTS := $(RUN)/evarl reproduce --out results/reproduce
 
 results: setup
 	for study in tabular mismatch; do $(RESULTS) $$study --scale paper || exit 1; done
-	for study in tradeoff ope-on-eva pipelines continuous curves scenarios families gradients held-out targets; do $(RESULTS) $$study || exit 1; done
+	for study in tradeoff ope-on-eva pipelines continuous curves scenarios families gradients held-out targets choices; do $(RESULTS) $$study || exit 1; done
 	$(RUN)/python -m evarl.studies.documents
 
 test: setup
