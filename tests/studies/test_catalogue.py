@@ -206,7 +206,7 @@ def test_held_out_errors(tmp_path):
         assert table.emphasised == {(1, 3), (3, 3), (5, 3)}
         for row in table.rows[1::2]:
             assert row[3:7] == pytest.approx((0.9, 4.0, 2.0, 3.0))
-            assert row[7:] == ("0.45 (0.45 to 0.45)", "0.45, 0.45, 0.45", "0.45 (0.45 to 0.45)", "holds")
+            assert row[7:] == ("0.45 (0.45 to 0.45)", "0.45, 0.45, 0.45", "9 of 9", "0.45 (0.45 to 0.45)", "holds")
         assert {row[-1] for row in table.rows[::2]} == {"does not hold"}
     assert {check.verdict for check in found.checks} == {"holds"}
     assert {check.confidence for check in found.checks} == {0.975}

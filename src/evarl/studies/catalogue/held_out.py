@@ -191,6 +191,7 @@ def _table(states: str, worlds: list[WorldResults]) -> ReportTable:
             *COLUMNS.values(),
             "with / without Ξ",
             "by split",
+            "seeds",
             "second half of training",
             "claim",
         ),
@@ -199,16 +200,18 @@ def _table(states: str, worlds: list[WorldResults]) -> ReportTable:
         "errors are averaged over policies and seeds before they are divided and roots are taken. By split, and second half of "
         "training: the same for the seeds of each split, and for the later policies of all seeds. Claim: whether the error over "
         f"all policies is as claimed ({claims}), by Student's 95 % interval of the paired difference of squared errors over "
-        "seeds, for each row by itself. The least error of each world in bold.",
+        "seeds, for each row by itself; seeds: in how many it is so. The least error of each world in bold.",
         frozenset(best),
     )
 
 
-def _ratios(one: WorldResults, fitted: Fitted) -> tuple[Cell, Cell, Cell]:
-    """The ratio with its interval, that of every split, and that of policies of the second half of training."""
+def _ratios(one: WorldResults, fitted: Fitted) -> tuple[Cell, ...]:
+    """The ratio with its interval, that of every split, seeds below, and the ratio for the second half of training."""
     splits = [_ratio(fitted.squared, part) for part in one.folds]
     told = ", ".join("—" if ratio is None else f"{ratio:.2f}" for ratio in splits)
-    return _with_bounds(fitted.squared), told, _with_bounds(fitted.late)
+    mine, blind = fitted.squared[EVALUATOR], fitted.squared[BLIND]
+    below = f"{sum(mine[seed] < one.share**2 * blind[seed] for seed in blind)} of {len(blind)}"
+    return _with_bounds(fitted.squared), told, below, _with_bounds(fitted.late)
 
 
 def _figure(states: str, worlds: list[WorldResults]) -> ReportFigure:
