@@ -24,7 +24,9 @@ def train_tiny(out: Path, hidden: int = 8, log_megabytes: float = 0.0, **changes
     """A run of these settings, at `out` and nobody else's: a copy of the one that was trained first."""
     base = preset("navigation")
     network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
-    evaluator = dataclasses.replace(base.evaluator, network=network, policies=4, warmup=2, initial_steps=5, final_steps=0)
+    evaluator = dataclasses.replace(
+        base.evaluator, network=network, policies=4, warmup=2, initial_steps=5, final_steps=0
+    )
     agent = dataclasses.replace(base.agent, hidden_sizes=(hidden,))
     config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **SETTINGS | changes)
     return train_once(config, out, log_megabytes=log_megabytes)
