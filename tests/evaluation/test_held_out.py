@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from evarl.assessment.behaviour import part_of
-from evarl.errors import InputError
+from evarl.errors import FileError, InputError
 from evarl.evaluation.held_out import folds, held_out_errors, squared_error, truth_noise
 from evarl.evaluation.predictors import BLIND, CONSTANT, EVALUATOR, SHUFFLED
 from evarl.learning.base_policies import build_assessment
 from evarl.learning.configuration import with_settings
 from evarl.learning.played import RecordSize, play_policies, visited_places
 from evarl.learning.presets import preset
+from evarl.runs.played import load_played, save_played
+from evarl.storage.tensors import save_tree
 
 TINY = {
     "updates": 2,
@@ -93,3 +95,19 @@ def test_errors_on_policies_of_other_seeds(study):
         assert all(np.isfinite(error).all() for error in errors[states].values())
         assert (errors[states][EVALUATOR] != errors[states][SHUFFLED]).any()
     assert part_of(played.start.behaviour, "returns").pathwise is None
+
+
+def test_files_of_records(study, tmp_path):
+    config, played = study
+    file, size = tmp_path / "played.safetensors", RecordSize(3, 4, 6)
+    save_played(file, played)
+    read = load_played(file, config, played.visited.assessment, size, 3)
+    assert read.visited.updates == played.visited.updates
+    jax.tree.map(
+        np.testing.assert_array_equal, (read.visited.policies, read.start), (played.visited.policies, played.start)
+    )
+    with pytest.raises(FileError, match="must be"):
+        load_played(file, config, played.visited.assessment, size, 2)
+    save_tree(file, {}, {"kind": "assessment"})
+    with pytest.raises(FileError, match="does not hold a record of policies"):
+        load_played(file, config, played.visited.assessment, size, 3)
