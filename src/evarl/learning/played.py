@@ -26,6 +26,8 @@ from evarl.learning.pretraining import Past
 from evarl.simulation.compiled import CompiledSimulator
 from evarl.worlds.world import Key
 
+RECORDS = 2**31 - 2
+"""What the key of a seed is folded with, for keys that are no keys of training."""
 HALVES = 2
 """Groups of independent episodes in each record, of equal size, one after the other."""
 
@@ -71,7 +73,9 @@ def play_policies(
     size.validate()
     learner = _learner(config)
     record = jax.jit(jax.vmap(_recorder(learner, assessment, config, size)))
-    engine, roots = CompiledEngine(learner, len(seeds)), [jax.random.PRNGKey(seed) for seed in seeds]
+    # a key folded with a small number is one of those that training splits from it; none is folded with RECORDS
+    roots = [jax.random.fold_in(jax.random.PRNGKey(seed), RECORDS) for seed in seeds]
+    engine = CompiledEngine(learner, len(seeds))
     state, done, records, moments = engine.init(seeds), 0, [], _moments(config, size)
     for moment in moments:
         while done < moment:
@@ -79,7 +83,6 @@ def play_policies(
             state, _ = engine.advance(state, done, count)
             done += count
             advance(count)
-        # keys of training are split from the same roots, and never folded with a number of updates
         keys = jnp.stack([jax.random.fold_in(root, moment) for root in roots])
         records.append(jax.device_get(record(state.agent.policy, keys)))
     visited, start = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *records)
