@@ -98,9 +98,8 @@ class Assessment:
     ) -> AssessmentRollout:
         """As `take`, for a perturbed policy in a compiled world; its log-probabilities are not known, and 0."""
         how = self._how(key, replicates, deployment, contexts)
-        return cast(CompiledSimulator, self.simulator).assess_perturbed(
-            act, *how
-        )  # others are refused with the settings
+        simulator = cast(CompiledSimulator, self.simulator)  # others are refused with the settings
+        return simulator.assess_perturbed(act, *how)
 
     def _how(
         self, key: Key, replicates: int, deployment: AnyWorld, contexts: Float[Array, "C P"] | None

@@ -18,7 +18,6 @@ from evarl.evaluation.knowledge import Judgement, judge
 from evarl.evaluation.predictions import Assessed, BehaviourPredictor
 from evarl.evaluators.evaluator import LearntEvaluator, features
 from evarl.ranges import whole
-from evarl.runs.assessments import load_evaluator
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
 from evarl.simulation.episodes import StartStates
@@ -153,7 +152,7 @@ def assess(
     run = opened(run)
     check_states("samples", samples, run.world)
     seed = run.seeds[0] if seed is None else seed
-    learnt = run.evaluator_state(seed) if evaluator is None else _other_evaluator(run, Path(evaluator))
+    learnt = run.evaluator_state(seed, evaluator)
     given, queries = parse_states(run, states)
     assessed_policy, name = _policy(run, seed, policy, policy_import, policy_seed)
     start_key, assessment_key = jax.random.split(root_key(random_seed))
@@ -168,16 +167,6 @@ def assess(
         at_states = np.empty(0) if found.not_fitted else predictor.predict(learnt.state, assessed.behaviour, queries)
         found = dataclasses.replace(found, states=given, predicted_at_states=at_states)
     return dataclasses.replace(found, evaluator=None if evaluator is None else str(evaluator), **on_site)
-
-
-def _other_evaluator(run: Run, path: Path) -> LearntEvaluator:
-    """An evaluator from a file; one for another assessment than this run's is refused."""
-    if run.assessment is None:
-        raise InputError(f"{run.path}: has no assessment; train with --beta, or with --evaluator-mode colearned")
-    try:
-        return load_evaluator(path, run.config, run.assessment)
-    except InputError as error:
-        raise InputError(str(error).replace("evaluator.file:", "evaluator:", 1)) from error
 
 
 def assess_policy(

@@ -40,9 +40,10 @@ def held_out_errors(played: Played, config: TrainConfig, held_out: Sequence[int]
     """
     shown = _shown(played, config.assessment.behaviour)
     fitted_to = [row for row in range(len(played.start.target)) if row not in held_out]
+    blind = dataclasses.replace(shown.visited, policies=_zeroed(shown.visited.policies))
     fits = {
-        name: fit_to(one.visited, config, fitted_to, steps, 0, decay=True)
-        for name, one in {EVALUATOR: shown, BLIND: _without_assessment(shown)}.items()
+        name: fit_to(past, config, fitted_to, steps, 0, decay=True)
+        for name, past in {EVALUATOR: shown.visited, BLIND: blind}.items()
     }
     errors: Errors = {}
     for kind, policies in by_states(shown).items():
@@ -96,11 +97,6 @@ def _shown(played: Played, behaviour: str) -> Played:
 
     visited = dataclasses.replace(played.visited, policies=chosen(played.visited.policies))
     return Played(visited, chosen(played.start))
-
-
-def _without_assessment(played: Played) -> Played:
-    visited = dataclasses.replace(played.visited, policies=_zeroed(played.visited.policies))
-    return Played(visited, _zeroed(played.start))
 
 
 def _zeroed(policies: PolicyRecord) -> PolicyRecord:

@@ -71,10 +71,8 @@ def read_policy(run: Run, path: Path, index: int = 0) -> AssessedPolicy:
         arrays = {name: x[index] for name, x in stacked.items()}
     elif about.get("kind") != "policy":
         raise FileError(f"{path}: is of kind {about.get('kind')}; expected a policy or a checkpoint")
-    environments, agent = run.config.environments, run.learner.agent
-    wanted = jax.eval_shape(lambda key: agent.init(key, environments).policy, jax.random.PRNGKey(0))
     try:
-        parameters = as_tree(path, arrays, wanted)
+        parameters = as_tree(path, arrays, run.policy_shapes)
     except FileError as error:
         raise InputError(f"policy: {error}; its networks must be those of this run") from error
     check_finite(path, parameters)

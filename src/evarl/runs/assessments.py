@@ -94,10 +94,17 @@ def save_evaluator(path: Path, learnt: LearntEvaluator, config: TrainConfig, see
     save_tree(path, jax.device_get(learnt), about | written_by(config, seed) | _network(config))
 
 
-def load_evaluator(path: Path, config: TrainConfig, assessment: Assessment, seed: int | None = None) -> LearntEvaluator:
+def load_evaluator(
+    path: Path,
+    config: TrainConfig,
+    assessment: Assessment,
+    seed: int | None = None,
+    setting: str = "evaluator.file",
+) -> LearntEvaluator:
     """Read an evaluator; one of another world, another network or other scenarios is refused.
 
-    With a seed, so is one that is not that seed's own in the run with this configuration.
+    With a seed, so is one that is not that seed's own in the run with this configuration. `setting` is what the user named the
+    file with, for messages.
     """
     arrays, about = load_arrays(path)
     if seed is not None:
@@ -105,26 +112,24 @@ def load_evaluator(path: Path, config: TrainConfig, assessment: Assessment, seed
     if about.get("kind") != "evaluator":
         raise FileError(f"{path}: does not hold an evaluator")
     if about.get("world") != config.world:
-        raise InputError(f"evaluator.file: {path} was trained in {about.get('world')}, not in {config.world}")
+        raise InputError(f"{setting}: {path} was trained in {about.get('world')}, not in {config.world}")
     for name, value in _network(config).items():
         if about.get(name) != value:
-            raise InputError(f"evaluator.file: {path} has {name} {about.get(name)}, the configuration {value}")
-    _check_scenarios(path, arrays, assessment)
+            raise InputError(f"{setting}: {path} has {name} {about.get(name)}, the configuration {value}")
+    _check_scenarios(path, arrays, assessment, setting)
     learnt = as_tree(path, arrays, _evaluator_template(path, about, config, assessment))
     check_finite(path, learnt)
     return jax.tree.map(jnp.asarray, learnt)
 
 
-def _check_scenarios(path: Path, arrays: Arrays, assessment: Assessment) -> None:
+def _check_scenarios(path: Path, arrays: Arrays, assessment: Assessment, setting: str) -> None:
     """Refuse an evaluator of an assessment with other start states."""
     scenarios, kept = np.asarray(assessment.observations()), arrays.get("scenarios", np.empty(0))
     if kept.shape != scenarios.shape:
         k, other = scenarios.shape[0], len(kept) if kept.ndim else 0
-        raise InputError(f"evaluator.file: {path} is for an assessment of {other} scenarios, this one has {k}")
+        raise InputError(f"{setting}: {path} is for an assessment of {other} scenarios, this one has {k}")
     if not np.array_equal(kept, scenarios):
-        raise InputError(
-            f"evaluator.file: {path} is for other start states; train with its assessment, --assessment.file"
-        )
+        raise InputError(f"{setting}: {path} is for other start states; train with its assessment, --assessment.file")
 
 
 def _evaluator_template(

@@ -93,10 +93,15 @@ class Run:
             return None
         return load_assessment(self.path / ASSESSMENT, named=(self.config.world, self.config.assessment.world))
 
-    def evaluator_state(self, seed: int | None = None) -> LearntEvaluator:
-        """The evaluator of a seed, by default the first, fitted or not (see `not_fitted`)."""
+    def evaluator_state(self, seed: int | None = None, file: str | Path | None = None) -> LearntEvaluator:
+        """The evaluator of a seed, by default the first, fitted or not (see `not_fitted`).
+
+        With a `file`, another evaluator for the same assessment, such as one made by `evarl pretrain`.
+        """
         if self.assessment is None:
             raise InputError(f"{self.path}: has no evaluator; train with --beta, or with --evaluator-mode colearned")
+        if file is not None:
+            return load_evaluator(Path(file), self.config, self.assessment, setting="evaluator")
         path = self._directory.file("evaluator", self._seed(seed))
         if not path.exists():
             raise FileError(f"{self.path}: seed {self._seed(seed)} has no evaluator yet; finish the run with --resume")
@@ -190,12 +195,13 @@ class Run:
         return jax.jit(self.critic)
 
     @functools.cached_property
-    def _policy_shapes(self) -> Any:
+    def policy_shapes(self) -> Any:
+        """Shapes and dtypes of the parameters of a policy of this run."""
         environments, agent = self.config.environments, self.learner.agent  # the learner must not be made while tracing
         return jax.eval_shape(lambda key: agent.init(key, environments).policy, jax.random.PRNGKey(0))
 
     def _read_policy(self, path: Path, seed: int) -> PolicyState:
-        shapes = self._policy_shapes
+        shapes = self.policy_shapes
         arrays, about = load_arrays(path)
         check_own(path, about, "policy", self.config, seed)
         policy = as_tree(path, arrays, shapes)
