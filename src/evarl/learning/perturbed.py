@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from evarl.agents.agent import Agent
-from evarl.agents.perturbation import Perturbation, draw_perturbations, perturbed_action, with_noise
+from evarl.agents.perturbation import Acted, Perturbation, draw_perturbations, perturbed_action, with_noise
 from evarl.assessment.behaviour import observe
 from evarl.errors import InputError
-from evarl.evaluators.memory import PolicyRecord
+from evarl.evaluators.memory import PolicyRecord, empty_slots
 from evarl.keys import split
 from evarl.learning.evaluability import Evaluability, nth_places
 from evarl.simulation.compiled import CompiledSimulator
@@ -41,7 +41,7 @@ def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, polic
         noise_key, play_key, assess_key = split(key, 3)
         noisy = with_noise(policy, how.noise, noise_key)
 
-        def act(key: Key, observation: Array, last: Array | None, first: Array | None) -> Array:
+        def act(key: Key, observation: Array, last: Acted | None, first: Array | None) -> Acted:
             return perturbed_action(agent, noisy, how, key, observation, last, first)
 
         played = simulator.episodes(act, settings.perturbed_environments, play_key, context)
@@ -59,6 +59,13 @@ def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, polic
     each = jax.vmap(one, in_axes=(0, None if contexts is None else 0, 0))
     tried = each(draw_perturbations(agent.action_space, how_key, count), contexts, split(own_key, count))
     return tried._replace(steps=tried.steps.sum(dtype=jnp.int32))
+
+
+def nothing_tried(fixed: Evaluability) -> Tried:
+    """Empty records of the same shapes, for updates in which no perturbed policies are tried."""
+    space, shapes = fixed.evaluator.observation_space, fixed.evaluator.behaviour
+    records = empty_slots(fixed.config.evaluator.perturbed, sum(fixed.kept_diverse), space, shapes)
+    return Tried(records, jnp.zeros((), jnp.int32))
 
 
 def kept_states(alive: Bool[Array, "T E"], starts: int, others: int) -> Int[Array, " count"]:

@@ -79,6 +79,10 @@ class HostSimulator:
         """The function itself: only the policy is compiled."""
         return function
 
+    def sometimes(self, due: Any, make: Callable[[], Any], otherwise: Any) -> Any:
+        """What `make` returns if it is due, else `otherwise`."""
+        return make() if due else otherwise
+
     def begin(self, batch: Batch, key: Key, seed: int = 0, index: int = 0) -> HostStates:
         """Open and reset N environments. A resumed run begins new episodes, since those under way cannot be saved."""
         environments = self.world.open(batch.environments)
