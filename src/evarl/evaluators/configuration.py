@@ -83,7 +83,7 @@ class EvaluatorConfig:
     action that is favoured, delayed and repeated actions. They cost environment steps and never enter the policy gradient."""
     perturbed_environments: int = 4
     """Environments in which each perturbed policy plays one whole episode."""
-    recent_share: float = 0.8
+    recent_share: float = 0.95
     """Weight of the most recent policies in the loss of a diverse memory; the others share the rest."""
     states: Literal["visited", "start"] = "visited"
     """States at which returns are remembered: all that a policy visits, or only those in which its episodes begin, where the
