@@ -3,8 +3,7 @@
     python -m benchmarks.odd_policies [--run RUN] [--seed 0] [--settings '{"evaluator.memory": "diverse"}']
 
 Without a run, one is trained with the preset's settings and a passive evaluator. Beside the table it counts how many policies
-are either
-predicted within 15 % of the range of returns or flagged, and how many intervals hold the true value.
+are either predicted within 15 % of the range of returns or flagged, and how many intervals hold the true value.
 """
 
 import argparse

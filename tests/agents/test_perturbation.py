@@ -8,7 +8,14 @@ import pytest
 import evarl
 from evarl.agents.agent import make_agent
 from evarl.agents.configuration import AgentConfig
-from evarl.agents.perturbation import Perturbation, draw_perturbations, perturbed_action, random_actions, with_noise
+from evarl.agents.perturbation import (
+    Acted,
+    Perturbation,
+    draw_perturbations,
+    perturbed_action,
+    random_actions,
+    with_noise,
+)
 from evarl.worlds.spaces import Box, Discrete
 
 SPACE = Box((2,), 0.0, 1.0)
@@ -17,12 +24,12 @@ POLICY = AGENT.init(jax.random.PRNGKey(0), 1).policy
 SEEN = jnp.asarray(np.random.default_rng(0).random((4000, 2)), jnp.float32)
 
 
-def how(noise=0.0, random=0.0, favoured=0.0, sticky=0.0, favourite=(0.6,)):
-    return Perturbation(*(jnp.float32(x) for x in (noise, random, favoured, sticky)), jnp.asarray(favourite))
+def how(noise=0.0, random=0.0, favoured=0.0, delayed=0.0, sticky=0.0, favourite=(0.6,)):
+    return Perturbation(*(jnp.float32(x) for x in (noise, random, favoured, delayed, sticky)), jnp.asarray(favourite))
 
 
 def acted(perturbation, policy=POLICY, last=None, first=None, key=5):
-    return perturbed_action(AGENT, policy, perturbation, jax.random.PRNGKey(key), SEEN, last, first)
+    return perturbed_action(AGENT, policy, perturbation, jax.random.PRNGKey(key), SEEN, last, first).taken
 
 
 def test_no_noise_leaves_every_bit_and_noise_has_its_size():
@@ -57,8 +64,9 @@ def test_a_share_in_between_is_the_share_of_random_actions():
 
 
 def test_sticky_actions_are_repeated_except_at_the_first_step():
-    last = jnp.full(len(SEEN), 3)
-    np.testing.assert_array_equal(acted(how(sticky=1.0), last=last, first=jnp.bool_(False)), last)
+    taken = jnp.full(len(SEEN), 3)
+    last = Acted(taken, jnp.zeros_like(taken))
+    np.testing.assert_array_equal(acted(how(sticky=1.0), last=last, first=jnp.bool_(False)), taken)
     fresh = acted(how(sticky=1.0), last=last, first=jnp.bool_(True))
     np.testing.assert_array_equal(fresh, acted(how()))
     before = np.asarray(acted(how()) == 3).mean()
@@ -75,7 +83,7 @@ def test_a_favoured_action_is_always_the_same():
     gaussian = make_agent(AgentConfig(hidden_sizes=(8,)), SPACE, space, 0.99, 10)
     policy, stuck = gaussian.init(jax.random.PRNGKey(0), 1).policy, how(favoured=1.0, favourite=(0.25, 1.0))
     found = perturbed_action(gaussian, policy, stuck, jax.random.PRNGKey(1), SEEN[:3], None, None)
-    np.testing.assert_allclose(found, [[-0.5, 1.0]] * 3)
+    np.testing.assert_allclose(found.taken, [[-0.5, 1.0]] * 3)
 
 
 def test_continuous_random_actions_fill_the_units_of_the_policy():
@@ -84,10 +92,31 @@ def test_continuous_random_actions_fill_the_units_of_the_policy():
     np.testing.assert_allclose(drawn.mean(axis=0), 0.0, atol=0.05)
 
 
-def test_one_policy_in_five_is_left_as_it_is():
+def test_a_delayed_policy_takes_each_action_one_step_late():
+    """Whole episodes in navigation: what is decided at one step is taken at the next, and the first step is not delayed."""
+    from evarl.simulation.compiled import CompiledSimulator
+    from evarl.worlds import make_world
+
+    def act(key, seen, last, first):  # decides on 0, 1, 2, … in turn
+        number = 0 if last is None else jnp.where(first, 0, last.decided[0] + 1)
+        decided = jnp.full(seen.shape[0], number % 4, jnp.int32)
+        return Acted(decided if last is None else jnp.where(first, decided, last.decided), decided)
+
+    played = jax.jit(lambda key: CompiledSimulator(make_world("navigation", 6)).episodes(act, 2, key))
+    np.testing.assert_array_equal(played(jax.random.PRNGKey(0)).action[:, 0, 0], [0, 0, 1, 2, 3, 0])
+    decided = jnp.full(len(SEEN), 2)
+    last = Acted(jnp.zeros_like(decided), decided)
+    np.testing.assert_array_equal(acted(how(delayed=1.0), last=last, first=jnp.bool_(False)), decided)
+    np.testing.assert_array_equal(acted(how(delayed=1.0), last=last, first=jnp.bool_(True)), acted(how()))
+    before = np.asarray(acted(how()) == 2).mean()
+    half = np.asarray(acted(how(delayed=0.5), last=last, first=jnp.bool_(False)) == 2).mean()
+    np.testing.assert_allclose(half, 0.5 + 0.5 * before, atol=0.03)
+
+
+def test_one_policy_in_eight_is_left_as_it_is():
     found = draw_perturbations(Discrete(4), jax.random.PRNGKey(0), 8000)
-    table = np.stack([found.noise, found.random, found.favoured, found.sticky])
-    np.testing.assert_allclose((table == 0).all(axis=0).mean(), (2 / 3) ** 4, atol=0.02)
+    table = np.stack([found.noise, found.random, found.favoured, found.delayed, found.sticky])
+    np.testing.assert_allclose((table == 0).all(axis=0).mean(), (2 / 3) ** 5, atol=0.02)
     np.testing.assert_allclose((table == 0).mean(axis=1), 2 / 3, atol=0.02)
     assert (table[1:] <= 1).all()
     np.testing.assert_allclose((table[1:] == 1).mean(axis=1), 0.2 / 3, atol=0.01)

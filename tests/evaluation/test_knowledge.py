@@ -23,7 +23,7 @@ def run(tmp_path_factory) -> evarl.Run:
     """A run with a diverse memory of 150 slots, 30 of them held out."""
     base = evarl.preset("navigation")
     network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
-    kept = {"memory": "diverse", "reservoir": 150, "perturbed": 25, "perturbed_environments": 2}
+    kept = {"memory": "diverse", "reservoir": 150, "perturbed": 25, "perturbed_environments": 2, "diversify_every": 1}
     evaluator = dataclasses.replace(base.evaluator, **kept, network=network, warmup=2, initial_steps=5)
     agent = dataclasses.replace(base.agent, hidden_sizes=(8,))
     sizes = {"environments": 4, "steps": 32, "updates": 6, "seeds": 2, "rollouts_per_start": 2, "beta": 0.05}
@@ -36,14 +36,6 @@ def known(shown, returned, predicted) -> Known:
     return Known(Behaviour(np.asarray(shown, np.float32)), *numbers)
 
 
-def learnt_with(knowledge: Knowledge, learnt: LearntEvaluator) -> LearntEvaluator:
-    """An evaluator that standardises nothing, as far as distances are concerned, and knows this."""
-    scale = learnt.state.behaviour.rolled_out
-    unit = scale.replace(mean=jnp.zeros_like(scale.mean), square=jnp.ones_like(scale.square))
-    state = learnt.state.replace(behaviour=Behaviour(unit))
-    return learnt.replace(state=state, knowledge=knowledge)
-
-
 def line(count: int, offset: float = 0.0) -> np.ndarray:
     """Behaviours at distance 1 from one another."""
     return np.broadcast_to(np.arange(count)[:, None] + offset, (count, 4)).astype(np.float32)
@@ -54,18 +46,18 @@ def test_the_interval_by_hand(run):
 
     P(Binomial(46, 0.1) ≤ 1) = 0.9^46 + 46 · 0.1 · 0.9^45 = 0.048, so that k = 2.
     """
-    fitted = known(line(60), np.zeros(60), np.ones(60))
+    fitted = known(line(60), np.arange(60), np.arange(60) + 1)
     held_out = known(line(46, 0.5), np.zeros(46), np.arange(1, 47))
-    learnt = learnt_with(Knowledge(fitted, held_out, Behaviour(line(2))), run.evaluator_state(0))
-    found = judge(learnt, run.config, Behaviour(np.full(4, 7.0, np.float32)), -30.0)
+    learnt = run.evaluator_state(0).replace(knowledge=Knowledge(fitted, held_out, Behaviour(line(2))))
+    found = judge(learnt, Behaviour(np.full(4, 7.0, np.float32)), -30.0)
     assert found.interval.low == pytest.approx(-75.0)
     assert found.interval.high == pytest.approx(15.0)
     assert (found.interval.share, found.interval.confidence) == (0.9, 0.95)
     assert (found.interval.policies, found.outside) == (46, None)
-    clipped = judge(learnt, run.config, Behaviour(np.full(4, 7.0, np.float32)), -30.0, (-40.0, 1.0))
+    clipped = judge(learnt, Behaviour(np.full(4, 7.0, np.float32)), -30.0, (-40.0, 1.0))
     assert (clipped.interval.low, clipped.interval.high) == pytest.approx((-40.0, 1.0))
     few = learnt.replace(knowledge=Knowledge(fitted, known(line(28), np.zeros(28), np.ones(28)), Behaviour(line(2))))
-    told = judge(few, run.config, Behaviour(np.zeros(4, np.float32)), 0.0)
+    told = judge(few, Behaviour(np.zeros(4, np.float32)), 0.0)
     assert told.interval is None
     assert "28 held-out policies are too few for 90% at confidence 95%, which takes 29" in told.no_interval
 
@@ -87,14 +79,15 @@ def test_difficulty_is_the_error_nearby():
 
 
 def test_behaviour_far_from_all_that_is_remembered_is_outside(run):
-    knowledge = Knowledge(*(known(line(60), np.zeros(60), np.ones(60)) for _ in range(2)), Behaviour(line(10, 0.25)))
-    learnt = learnt_with(knowledge, run.evaluator_state(0))
+    knowledge = Knowledge(*(known(line(60), np.arange(60), np.arange(60) + 1) for _ in range(2)), Behaviour(line(10, 0.25)))
+    learnt = run.evaluator_state(0).replace(knowledge=knowledge)
     for place in (0.0, 17.0, 59.0, 40.5):
-        assert judge(learnt, run.config, Behaviour(np.full(4, place, np.float32)), 0.0).outside is None
-    found = judge(learnt, run.config, Behaviour(np.full(4, 64.0, np.float32)), 0.0)
-    assert found.outside.distance == pytest.approx(5.0, rel=1e-5)
+        assert judge(learnt, Behaviour(np.full(4, place, np.float32)), 0.0).outside is None
+    found = judge(learnt, Behaviour(np.full(4, 64.0, np.float32)), 0.0)
+    deviation = ((60**2 - 1) / 12) ** 0.5  # of the numbers 0 to 59
+    assert found.outside.distance == pytest.approx(5.0 / deviation, rel=1e-5)
     assert found.p_value == found.outside.p_value == pytest.approx(1 / 71)
-    assert "the nearest of 70 remembered behaviours is 5.00 deviations away" in str(found.outside)
+    assert "the nearest of 70 remembered behaviours is 0.29 deviations away" in str(found.outside)
 
 
 def test_what_is_known_is_saved_and_read_again(run):
@@ -131,11 +124,46 @@ def test_assess_gives_an_interval_and_says_first_what_it_does_not_know(run, tmp_
     assert evarl.assess(changed).judgement.outside.p_value == told["p_value"]
 
 
-def test_the_papers_memory_gives_no_interval_and_says_why(tmp_path, capsys):
+def test_behaviour_like_that_of_mispredicted_policies_is_outside(run):
+    """Policies 0 to 29 are predicted well and 30 to 59 wrong by 4, where all returns lie within 20 of one another."""
+    wrong = np.r_[np.zeros(30), np.full(30, 4.0)]
+    returned = np.linspace(-20.0, 0.0, 60)
+    others = known(line(60), returned, returned + wrong)
+    knowledge = Knowledge(others, known(line(60, 0.5), returned, returned + wrong), Behaviour(line(2)))
+    learnt = run.evaluator_state(0).replace(knowledge=knowledge)
+    assert judge(learnt, Behaviour(np.full(4, 10.0, np.float32)), -5.0).outside is None
+    found = judge(learnt, Behaviour(np.full(4, 50.0, np.float32)), -5.0).outside
+    assert (found.error, found.spread, found.policies) == pytest.approx((4.0, 20.0, 5))
+    assert "the 5 perturbed policies that behaved most alike were mispredicted by 4 on average" in str(found)
+
+
+def test_an_evaluator_of_recent_policies_is_calibrated_when_it_is_first_asked(tmp_path, capsys):
     recent = train_tiny(tmp_path / "recent")
-    assert call(["assess", str(recent.path)]) == 0
-    out = capsys.readouterr().out
-    assert "outside" not in out.splitlines()[0]
-    (said,) = [line for line in out.splitlines() if line.startswith("no interval: ")]
-    assert said.endswith("trained with --evaluator.memory recent; train with --evaluator.memory diverse")
-    assert evarl.assess(recent).judgement.interval is None
+    assert call(["assess", str(recent.path), "--no-interval"]) == 0
+    assert "no interval: it was not asked for" in capsys.readouterr().out
+    assert not (recent.path / "calibrated").exists()
+    assert call(["assess", str(recent.path), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["interval"]["policies"] == 50
+    assert first["interval"]["low"] <= first["predicted"] <= first["interval"]["high"]
+    file = recent.path / "calibrated" / "seed-0.safetensors"
+    written = file.stat().st_mtime_ns
+    again = evarl.assess(recent).judgement  # from the file
+    assert (again.interval.low, again.interval.high) == (first["interval"]["low"], first["interval"]["high"])
+    assert file.stat().st_mtime_ns == written
+    file.write_bytes(b"damaged")
+    assert evarl.assess(recent).judgement.interval == again.interval
+    assert file.stat().st_mtime_ns != written
+
+
+def test_what_was_calibrated_for_another_evaluator_is_not_used(tmp_path):
+    run = train_tiny(tmp_path / "run")
+    evarl.assess(run)
+    run.keep_calibrated(0, run.calibrated_evaluator(0))
+    other = run.evaluator_state(0)
+    other = other.replace(state=jax.tree.map(lambda x: x + 1 if x.dtype == jnp.float32 else x, other.state))
+    run.keep_calibrated(0, other.replace(knowledge=run.calibrated_evaluator(0).knowledge))
+    assert evarl.assess(run).judgement == evarl.assess(run).judgement
+    np.testing.assert_array_equal(
+        jax.tree.leaves(run.calibrated_evaluator(0).state)[0], jax.tree.leaves(run.evaluator_state(0).state)[0]
+    )

@@ -34,7 +34,7 @@ def offer(reservoir: Reservoir, count: int, more: PolicyRecord, key: jax.Array) 
 
 @jax.jit
 def sample(reservoir: Reservoir, filled: int) -> PolicyRecord:
-    return reservoir.sample(jax.random.PRNGKey(0), filled, 4000)
+    return reservoir.sample(jax.random.PRNGKey(0), filled, 4000, 4)
 
 
 def names(reservoir: Reservoir) -> list[float]:
@@ -112,7 +112,8 @@ def test_fitting_and_scales_do_not_see_what_is_held_out_or_empty():
 
     @jax.jit
     def fit(memory):
-        state = evaluator.rescale_to(evaluator.init(jax.random.PRNGKey(0)), memory, offered)
+        state = evaluator.init(jax.random.PRNGKey(0))
+        state = state.rescaled(evaluator.scales(state, memory, offered))
         return evaluator.fit(state, memory, jnp.int32(2), jnp.int32(5), jax.random.PRNGKey(3), False, offered)[0]
 
     for slots in (known, jax.tree.map(spoil, known)):
@@ -134,8 +135,9 @@ def test_the_share_of_recent_policies_is_their_weight_in_the_loss():
     zeros = jax.tree.map(jnp.zeros_like, state.parameters)  # predicts 0, the mean of the scales before the first policy
     batches = records(2.0), records(4.0), records(6.0)
     varied = batches[0].replace(target=jnp.asarray([[1.0, 2.0, 1.0, 2.0]]))  # mean square 2.5, variance 0.25
-    loss, recent = evaluator._weighted_loss(zeros, state, (varied, *batches[1:]))
+    together = jax.tree.map(lambda *parts: jnp.concatenate(parts), varied, *batches[1:])
+    loss, recent = evaluator._weighted_loss(zeros, state, together, 1)
     np.testing.assert_allclose(recent, 2.5, rtol=1e-5)
     np.testing.assert_allclose(loss, 0.75 * 2.5 / 0.25 + 0.25 * (16 + 36) / 2, rtol=1e-5)
-    alone = evaluator._weighted_loss(zeros, state, (varied,))
+    alone = evaluator._weighted_loss(zeros, state, varied, None)
     np.testing.assert_allclose(alone, 2.5, rtol=1e-5)

@@ -29,7 +29,7 @@ TINY = {
     "evaluator.perturbed": 3,
     "evaluator.perturbed_environments": 2,
 }
-DIVERSE = {"evaluator.memory": "diverse"}
+DIVERSE = {"evaluator.diversify_every": 1, "evaluator.memory": "diverse"}
 
 
 def learner(**changes):
