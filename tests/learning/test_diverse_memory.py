@@ -29,7 +29,7 @@ TINY = {
     "evaluator.perturbed": 3,
     "evaluator.perturbed_environments": 2,
 }
-DIVERSE = {"evaluator.memory": "diverse"}
+DIVERSE = {"evaluator.memory": "diverse", "assessment.behaviour": "returns+fingerprint"}
 
 
 def learner(**changes):
@@ -37,23 +37,13 @@ def learner(**changes):
     return make_learner(config, Assessment(make_world("navigation/open-field", context=config.context), STARTS, 3))
 
 
-def trained(learner, updates=8, seed=0):
+def trained(learner, updates=8, seed=1):
     state = jax.jit(learner.init)(jax.random.PRNGKey(seed))
     update, metrics = jax.jit(learner.update), []
     for index in range(updates):
         state, told = update(state, jnp.int32(index))
         metrics.append(told)
     return state, metrics
-
-
-class Probabilities:
-    """A kind of behaviour with a part that is a function of the policy."""
-
-    def rolled_out(self, rollout, rewards_to_go):
-        return rewards_to_go
-
-    def pathwise(self, rollout, policy):
-        return jax.nn.softmax(policy(rollout.observation[0, :, 0]).logits)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +59,7 @@ def recent():
 def test_reservoirs_hold_policies_of_the_whole_run(diverse):
     memory = diverse[0].evaluation.memory
     assert memory.earlier.slots.target.shape == memory.perturbed.slots.target.shape == (10, 64)
-    assert memory.perturbed.slots.behaviour.rolled_out.shape == (10, 2)
+    assert memory.perturbed.slots.behaviour.rolled_out["returns"].shape == (10, 2)
     starts, visited = np.split(np.asarray(memory.perturbed.slots.observation), [48], axis=1)
     np.testing.assert_allclose(starts, np.broadcast_to(np.float32(0.05), starts.shape))
     assert np.ptp(visited) > 0.3
@@ -97,12 +87,23 @@ def test_what_is_learnt_includes_held_out_policies(diverse, recent):
     known = learner(**DIVERSE).learnt(diverse[0].evaluation).knowledge
     assert known.held_out.returned.shape == (2,)
     assert known.fitted.returned.shape == (8,)
-    assert known.earlier.rolled_out.shape == (8, 2)
+    assert known.earlier.rolled_out["returns"].shape == (8, 2)
     memory = diverse[0].evaluation.memory
     np.testing.assert_allclose(
         known.held_out.returned, memory.perturbed.slots.target[[4, 9], :2].mean(axis=1), rtol=1e-6
     )
     assert learner().learnt(recent[0].evaluation).knowledge is None
+
+
+def test_perturbed_policies_have_fingerprints(diverse):
+    """The stored probabilities are those of mixtures; the policy itself is still nearly uniform."""
+    shown = np.asarray(diverse[0].evaluation.memory.perturbed.slots.behaviour.pathwise["fingerprint"])
+    assert shown.shape == (10, 2, 4)
+    np.testing.assert_allclose(shown.sum(axis=-1), 1.0, rtol=1e-5)
+    away = np.abs(shown - 0.25).max(axis=(1, 2))
+    assert away.max() > 0.2
+    assert away.min() < 0.01
+    assert all(int(told["fault"]) == 0 for told in diverse[1])
 
 
 @pytest.mark.slow
@@ -133,14 +134,9 @@ def test_start_states_come_first_and_ended_episodes_are_left_out():
             DIVERSE | {"evaluator.lower_quantile": 0.1, "context": ("slip=0:0.5",)},
             "evaluator.lower-quantile: 0.1 does not go with evaluator.memory diverse",
         ),
-        (
-            DIVERSE | {"assessment.behaviour": "test-probabilities"},
-            "needs the action probabilities of a policy; must be 0",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, message):
-    evarl.register_behaviour("test-probabilities", Probabilities)
     with pytest.raises(InputError) as error:
         learner(**changes)
     assert message in str(error.value)

@@ -7,7 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from evarl.agents.agent import Agent
-from evarl.agents.perturbation import Perturbation, draw_perturbations, perturbed_action, with_noise
+from evarl.agents.distributions import Distribution
+from evarl.agents.perturbation import (
+    Perturbation,
+    draw_perturbations,
+    perturbed_action,
+    perturbed_distribution,
+    with_noise,
+)
 from evarl.assessment.behaviour import observe
 from evarl.errors import InputError
 from evarl.evaluators.memory import PolicyRecord
@@ -44,10 +51,13 @@ def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, polic
         def act(key: Key, observation: Array, last: Array | None, first: Array | None) -> Array:
             return perturbed_action(agent, noisy, how, key, observation, last, first)
 
+        def distribution(observation: Array) -> Distribution:
+            return perturbed_distribution(agent, noisy, how, observation)
+
         played = simulator.episodes(act, settings.perturbed_environments, play_key, context)
         contexts = None if context is None else context[None]
         taken = assessment.take_perturbed(act, assess_key, replicates, world, contexts)
-        behaviour = observe(fixed.behaviour, taken, _unknown, assessment.discount).behaviour
+        behaviour = observe(fixed.behaviour, taken, distribution, assessment.discount).behaviour
         rows = kept_states(played.alive[:, :, 0], *fixed.kept_diverse)
         flat = lambda x: x[:, :, 0].reshape(-1, *x.shape[3:])[rows]  # noqa: E731
         record = PolicyRecord(flat(played.observation), flat(played.rewards_to_go(world.discount)), behaviour)
@@ -78,13 +88,3 @@ def check_perturbed(fixed: Evaluability, simulator: Simulator) -> None:
         raise InputError(
             f"evaluator.perturbed: {settings.perturbed} is not allowed in {world.name}, which is on the host; must be 0"
         )
-    if fixed.evaluator.behaviour.pathwise is not None:
-        raise InputError(
-            f"evaluator.perturbed: {settings.perturbed} does not go with the behaviour {fixed.config.assessment.behaviour}, "
-            "which needs the action probabilities of a policy; must be 0"
-        )
-
-
-def _unknown(observation: Array) -> Any:
-    """The action probabilities of a perturbed policy, which are those of no distribution here."""
-    return None
