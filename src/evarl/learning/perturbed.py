@@ -6,15 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from evarl.agents.acting import ActingPolicy
 from evarl.agents.agent import Agent
-from evarl.agents.distributions import Distribution
-from evarl.agents.perturbation import (
-    Perturbation,
-    draw_perturbations,
-    perturbed_action,
-    perturbed_distribution,
-    with_noise,
-)
+from evarl.agents.perturbation import Perturbation, draw_perturbations, perturbed_action, with_noise
 from evarl.assessment.behaviour import observe
 from evarl.errors import InputError
 from evarl.evaluators.memory import PolicyRecord
@@ -35,10 +29,13 @@ class Tried(NamedTuple):
     """Environment steps that this took, those of the assessments included."""
 
 
-def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, policy: Any, key: Key) -> Tried:
+def try_perturbed(
+    fixed: Evaluability, simulator: Simulator, agent: Agent, policy: Any, key: Key, probes: Array | None = None
+) -> Tried:
     """Records of `evaluator.perturbed` perturbed versions of a policy, each in a context of its own in a family of worlds.
 
-    The episodes are whole, so that returns-to-go need no critic: that of the policy says nothing about another one.
+    The episodes are whole, so that returns-to-go need no critic: that of the policy says nothing about another one. `probes` are
+    the present ones, where these are learnt.
     """
     simulator = cast(CompiledSimulator, simulator)  # `check_perturbed` refuses others
     settings, world, assessment = fixed.config.evaluator, simulator.world, fixed.assessment
@@ -51,16 +48,15 @@ def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, polic
         def act(key: Key, observation: Array, last: Array | None, first: Array | None) -> Array:
             return perturbed_action(agent, noisy, how, key, observation, last, first)
 
-        def distribution(observation: Array) -> Distribution:
-            return perturbed_distribution(agent, noisy, how, observation)
-
+        distribution = ActingPolicy.create(agent, noisy, how)
         played = simulator.episodes(act, settings.perturbed_environments, play_key, context)
         contexts = None if context is None else context[None]
         taken = assessment.take_perturbed(act, assess_key, replicates, world, contexts)
-        behaviour = observe(fixed.behaviour, taken, distribution, assessment.discount).behaviour
+        behaviour = observe(fixed.behaviour, taken, distribution, assessment.discount, probes).behaviour
         rows = kept_states(played.alive[:, :, 0], *fixed.kept_diverse)
         flat = lambda x: x[:, :, 0].reshape(-1, *x.shape[3:])[rows]  # noqa: E731
         record = PolicyRecord(flat(played.observation), flat(played.rewards_to_go(world.discount)), behaviour)
+        record = record.replace(policy=distribution if fixed.keeps_policies else None)
         return Tried(record, played.alive.sum(dtype=jnp.int32) + taken.alive.sum(dtype=jnp.int32))
 
     how_key, context_key, own_key = split(key, 3)

@@ -188,4 +188,5 @@ def _stacked(shapes: Any, count: int) -> Any:
 
 def _network(config: TrainConfig) -> dict[str, str]:
     settings = dataclasses.asdict(config.evaluator.network)
-    return {"behaviour": config.assessment.behaviour} | {f"network.{name}": str(x) for name, x in settings.items()}
+    shown = {name: getattr(config.assessment, name) for name in ("behaviour", "probes")}
+    return shown | {f"network.{name}": str(x) for name, x in settings.items()}
