@@ -162,7 +162,7 @@ class Evaluator:
         """Records [p, ...] with the behaviours of their policies at the present probes; as they are if these do not move."""
         if self.probe is None or state.probes is None:
             return records
-        return shown_at(self.probe, state.probes.observation, records)
+        return shown_at(self.probe, jnp.asarray(state.probes.observation), records)
 
     def rescale(self, state: EvaluatorState, record: PolicyRecord, rate: Float[Array, ""]) -> EvaluatorState:
         """Update the running scales with the newest policy, whose weight is `rate`."""
