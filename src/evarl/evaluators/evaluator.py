@@ -225,7 +225,7 @@ class Evaluator:
             batches = tuple(self._with_targets(state, targets, batch) for batch in batches)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
-            slopes = jax.value_and_grad(self._weighted_loss, has_aux=True)
+            slopes = jax.value_and_grad(self._fitted_loss, has_aux=True)
             still = jax.tree.map(jnp.zeros_like, state.probed)
             (_, loss), (gradient, shift) = slopes((state.parameters, still), state, batches)
             lower = state.lower
@@ -254,19 +254,24 @@ class Evaluator:
         rest = [one.sample(own, count, each) for own, (one, count) in zip(others, reservoirs, strict=True)]
         return memory.sample(recent, filled, size), *rest
 
-    def _weighted_loss(
+    def _fitted_loss(
         self, fitted: tuple[Any, Array | None], state: EvaluatorState, batches: tuple[PolicyRecord, ...]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The loss that is minimised, and the one on the most recent policies, which is the same without reservoirs.
-
-        It is a function of the network's parameters and of a shift of the probes, None where they do not move. With reservoirs,
-        the weight of the recent policies is `recent_share`, and the reservoirs share the rest. The returns of recent policies
-        vary less than those of all; their loss is divided by its own variance, so that it is as exact as without.
-        """
+        """`_weighted_loss` as a function of the network's parameters and of a shift of the probes, None if these do not move."""
         parameters, shift = fitted
         if self.probe is not None and state.probes is not None and shift is not None:
             probes = state.probes.observation + self._unit(state) * shift
             batches = tuple(shown_at(self.probe, probes, batch) for batch in batches)
+        return self._weighted_loss(parameters, state, batches)
+
+    def _weighted_loss(
+        self, parameters: Any, state: EvaluatorState, batches: tuple[PolicyRecord, ...]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The loss that is minimised, and the one on the most recent policies, which is the same without reservoirs.
+
+        With them the weight of the recent policies is `recent_share`, and the reservoirs share the rest. The returns of recent
+        policies vary less than those of all; their loss is divided by its own variance, so that it is as exact as without.
+        """
         recent, *rest = (self._loss(parameters, state, batch) for batch in batches)
         if not rest:
             return recent, recent
