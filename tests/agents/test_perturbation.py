@@ -9,10 +9,12 @@ import evarl
 from evarl.agents.agent import make_agent
 from evarl.agents.configuration import AgentConfig
 from evarl.agents.perturbation import (
+    LEAST_DEVIATION,
     Acted,
     Perturbation,
     draw_perturbations,
     perturbed_action,
+    perturbed_distribution,
     random_actions,
     with_noise,
 )
@@ -84,6 +86,47 @@ def test_a_favoured_action_is_always_the_same():
     policy, stuck = gaussian.init(jax.random.PRNGKey(0), 1).policy, how(favoured=1.0, favourite=(0.25, 1.0))
     found = perturbed_action(gaussian, policy, stuck, jax.random.PRNGKey(1), SEEN[:3], None, None)
     np.testing.assert_allclose(found.taken, [[-0.5, 1.0]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("random", "favoured"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.7), (0.25, 0.4), (0.5, 1.0), (1.0, 0.0)]
+)
+def test_the_distribution_at_the_first_step_is_the_mixture(random, favoured):
+    """For discrete actions, by enumeration of what can happen, and against many actions; the favourite of 0.6 is action 2."""
+    leaning = POLICY.replace(actor=jax.tree.map(lambda x: 20.0 * x, POLICY.actor))
+    shown, mixture = (
+        jnp.broadcast_to(SEEN[:1], SEEN.shape),
+        how(random=random, favoured=favoured, delayed=0.9, sticky=0.9),
+    )
+    found = jax.nn.softmax(perturbed_distribution(AGENT, leaning, mixture, shown[:2]).logits)
+    own = np.asarray(jax.nn.softmax(AGENT.distribution(leaning, shown[:1]).logits), np.float64)[0]
+    assert np.ptp(own) > 0.1
+    wanted = (1 - favoured) * ((1 - random) * own + random / 4) + favoured * np.eye(4)[2]
+    np.testing.assert_allclose(found, [wanted, wanted], rtol=1e-6, atol=1e-30)
+    last = Acted(*2 * (jnp.ones(len(shown), int),))
+    drawn = perturbed_action(AGENT, leaning, mixture, jax.random.PRNGKey(3), shown, last, jnp.bool_(True))
+    np.testing.assert_allclose(np.bincount(np.asarray(drawn.taken), minlength=4) / len(shown), wanted, atol=0.03)
+
+
+@pytest.mark.parametrize(("random", "favoured"), [(0.0, 0.0), (0.3, 0.0), (0.2, 0.4), (1.0, 0.0), (0.5, 1.0)])
+def test_continuous_actions_have_the_moments_of_the_mixture(random, favoured):
+    """(mean, second moment) of the policy are (μ, σ² + μ²), of random actions (0, ⅓), of the favourite (c, c²)."""
+    agent = make_agent(AgentConfig(hidden_sizes=(8,)), SPACE, Box((2,), -5.0, 5.0), 0.99, 10)
+    policy = agent.init(jax.random.PRNGKey(0), 1).policy
+    policy = policy.replace(actor=jax.tree.map(lambda x: 20.0 * x - 0.3, policy.actor))
+    shown, mixture = jnp.broadcast_to(SEEN[:1], SEEN.shape), how(0.0, random, favoured, 0.9, 0.9, (0.25, 1.0))
+    found, own = perturbed_distribution(agent, policy, mixture, shown[:3]), agent.distribution(policy, shown[:1])
+    mu, sigma, c = np.float64(own.mean)[0], np.exp(np.float64(own.log_deviation))[0], np.array([-0.5, 1.0])
+    mean = (1 - favoured) * (1 - random) * mu + favoured * c
+    square = (1 - favoured) * ((1 - random) * (sigma**2 + mu**2) + random / 3) + favoured * c**2
+    deviation = np.maximum(np.sqrt(np.maximum(square - mean**2, 0)), LEAST_DEVIATION)
+    np.testing.assert_allclose(found.mean, [mean] * 3, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(found.log_deviation), [deviation] * 3, rtol=1e-4)
+    if favoured == random == 0:
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x[:1], y, rtol=1e-6), found, own)
+    drawn = np.asarray(perturbed_action(agent, policy, mixture, jax.random.PRNGKey(3), shown, None, None).taken)
+    np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=4 * deviation.max() / len(shown) ** 0.5)
+    np.testing.assert_allclose(np.sqrt(drawn.var(axis=0) + 1e-4 * (favoured == 1)), deviation, rtol=0.08)
 
 
 def test_continuous_random_actions_fill_the_units_of_the_policy():

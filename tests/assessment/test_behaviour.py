@@ -19,6 +19,7 @@ from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
 from evarl.evaluators.evaluator import make_evaluator
 from evarl.learning.weigh import behaviour_weights
 from evarl.runs.limits import check_training
+from evarl.runs.pretrain import pretrain
 from evarl.simulation.rollouts import AssessmentRollout
 from evarl.worlds.registry import make_world
 from evarl.worlds.spaces import Box, Discrete
@@ -200,6 +201,7 @@ SMALL |= {"evaluator.warmup": 1, "evaluator.initial_steps": 3, "evaluator.polici
 SMALL |= {"assessment.horizon": 3}
 FAMILY = {"environments": 6, "contexts": 2, "ramp": 0, "evaluator__final_steps": 0}
 MINATAR = {"assessment__base_updates": 1, "assessment__scenarios": 2}
+LEARNT = {"assessment__probes": "learnt"}
 HOST = {"assessment__scenarios": 2, "agent__algorithm": "ppo", "agent__ppo__minibatches": 2}
 
 
@@ -221,12 +223,14 @@ def finite(run):
 
 def test_all_kinds_at_once(tmp_path, capsys):
     """Trained, resumed to the same bits, saved, assessed and evaluated."""
-    settings = {"assessment__behaviour": ALL, "assessment__replicates": 2, "seeds": 2}
+    settings = {"assessment__behaviour": ALL, "assessment__replicates": 2, "seeds": 2, "assessment__probes": "learnt"}
     whole = trained(tmp_path / "whole", "navigation", **settings)
     found = finite(whole)
     assert found.behaviour.shape == (4, 4 + 1 + 3 + 3 * (1 + 2 + 1 + 4)), (
         "four probabilities, return, rewards and tokens"
     )
+    learnt = [whole.evaluator_state(seed).state.probed for seed in (0, 1)]
+    assert np.abs(learnt[0] - learnt[1]).max() > 1e-3, "each seed has probes of its own"
     named = whole.evaluator_state(0).remembered.rolled_out
     np.testing.assert_allclose(named["rewards"].sum(axis=-1), named["returns"], rtol=1e-5)
     np.testing.assert_allclose(named["trajectory"].numbers[..., 0], named["rewards"], rtol=1e-6)
@@ -245,10 +249,32 @@ def test_all_kinds_at_once(tmp_path, capsys):
     assert len(told.err.splitlines()) <= 4, "at most one line for each scenario"
 
 
+@pytest.mark.slow
+def test_an_evaluator_with_learnt_probes_can_be_frozen(tmp_path):
+    """Its probes stay where they are in another run; they are no probes for a run whose probes are the start states."""
+    kind = {"assessment__behaviour": "returns+fingerprint"}
+    file = pretrain(trained(tmp_path / "first", "navigation", **kind | LEARNT), policies=3, transitions=8, steps=40)
+    frozen = {
+        "evaluator__file": str(file),
+        "assessment__file": str(file.with_name("pretrained-assessment.safetensors")),
+    }
+    frozen |= {"evaluator_mode": "frozen", "evaluator__final_steps": 0}
+    run = trained(tmp_path / "second", "navigation", **kind | LEARNT | frozen)
+    finite(run)
+    probes = run.evaluator_state(0).state.probed
+    np.testing.assert_array_equal(probes, evarl.Run.load(tmp_path / "first").evaluator_state(file=file).state.probed)
+    assert np.abs(probes - run.evaluator_state(0).scenarios).max() > 1e-2
+    with pytest.raises(InputError, match=r"evaluator.file: .* has probes learnt, the configuration start"):
+        trained(tmp_path / "third", "navigation", **kind | frozen)
+
+
 @pytest.mark.parametrize(
     ("kind", "world", "settings"),
     [
-        ("fingerprint", "gymnasium/Pendulum-v1", HOST),
+        ("fingerprint", "gymnasium/Pendulum-v1", HOST | LEARNT),
+        pytest.param("fingerprint", "gymnasium/Pendulum-v1", HOST, marks=pytest.mark.slow),
+        pytest.param("returns+fingerprint", "gymnax/Breakout-MinAtar", MINATAR | LEARNT, marks=pytest.mark.slow),
+        pytest.param("returns+fingerprint", "crossing", FAMILY | LEARNT, marks=pytest.mark.slow),
         pytest.param("trajectory", "gymnax/Breakout-MinAtar", MINATAR, marks=pytest.mark.slow),
         pytest.param("rewards", "crossing", FAMILY, marks=pytest.mark.slow),
         pytest.param("fingerprint", "crossing", FAMILY, marks=pytest.mark.slow),

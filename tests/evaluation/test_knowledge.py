@@ -13,7 +13,6 @@ import evarl
 from evarl.assessment import Behaviour
 from evarl.cli.main import call
 from evarl.evaluation.knowledge import DOUBT, FLOOR, SHARE, difficulty, judge, tolerance_quantile
-from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.evaluators.knowledge import Knowledge, Known
 from tests.evaluation.tiny import train_tiny, with_evaluators
 
@@ -79,7 +78,9 @@ def test_difficulty_is_the_error_nearby():
 
 
 def test_behaviour_far_from_all_that_is_remembered_is_outside(run):
-    knowledge = Knowledge(*(known(line(60), np.arange(60), np.arange(60) + 1) for _ in range(2)), Behaviour(line(10, 0.25)))
+    knowledge = Knowledge(
+        *(known(line(60), np.arange(60), np.arange(60) + 1) for _ in range(2)), Behaviour(line(10, 0.25))
+    )
     learnt = run.evaluator_state(0).replace(knowledge=knowledge)
     for place in (0.0, 17.0, 59.0, 40.5):
         assert judge(learnt, Behaviour(np.full(4, place, np.float32)), 0.0).outside is None

@@ -127,8 +127,8 @@ def test_an_evaluator_that_knows_the_context_has_no_error_until_tests_are_shuffl
     low, high = first[contexts < 0.5][0], first[contexts > 0.5][0]
     plain = predictions.BehaviourPredictor.assess
 
-    def shown(self, policy, key, contexts):
-        assessed = plain(self, policy, key, contexts)
+    def shown(self, policy, key, contexts, probes):
+        assessed = plain(self, policy, key, contexts, probes)
         return assessed._replace(
             behaviour=jax.tree.map(lambda leaf: 0 * leaf + np.asarray(contexts), assessed.behaviour)
         )

@@ -13,6 +13,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from evarl.agents.agent import Agent
+from evarl.agents.distributions import Categorical, DiagonalGaussian, Distribution
 from evarl.keys import split, unrolled
 from evarl.worlds.spaces import Box, Discrete, Space
 from evarl.worlds.world import Key
@@ -21,6 +22,8 @@ LEAST_NOISE, MOST_NOISE = 0.03, 3.0
 """Sizes of the noise in parameters, relative to the root mean square of each array of them; drawn log-uniformly in between."""
 WHOLE = 0.2
 """Probability that a share of random or repeated actions is 1, so that the extremes are among the policies that are met."""
+LEAST_DEVIATION = 1e-2
+"""Least deviation of a perturbed policy's continuous actions, if its own is not less: an action that is always the same has 0."""
 
 
 class Perturbation(struct.PyTreeNode):
@@ -61,6 +64,12 @@ def draw_perturbations(space: Space, key: Key, count: int) -> Perturbation:
     return Perturbation(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], favourite)
 
 
+def no_perturbation(space: Space) -> Perturbation:
+    """That of a policy which is left as it is."""
+    zero = jnp.zeros(())
+    return Perturbation(zero, zero, zero, zero, zero, jnp.zeros(space.size if isinstance(space, Box) else 1))
+
+
 def with_noise(policy: Any, size: Float[Array, ""], key: Key) -> Any:
     """The policy with its actor's parameters θ + size · rms(θ) · ε, ε standard normal, array by array."""
     leaves, structure = jax.tree.flatten(policy.actor)
@@ -92,6 +101,28 @@ def perturbed_action(
         return Acted(action, action)
     taken = jnp.where((chance[2] < how.delayed) & ~first, last.decided, action)
     return Acted(jnp.where((chance[3] < how.sticky) & ~first, last.taken, taken), action)
+
+
+def perturbed_distribution(agent: Agent, policy: Any, how: Perturbation, observation: Array) -> Distribution:
+    """The distribution of a perturbed policy's actions at the first step of an episode, where nothing is late or repeated.
+
+    It is the mixture (1 − f) [(1 − r) π + r uniform] + f δ(favourite) of the policy π, which has its noise already, with the
+    shares r of random actions and f of the favourite one. For discrete actions its probabilities are exact. For continuous ones
+    it is the normal distribution with the mean and the deviation of the mixture; uniform numbers from −1 to 1 have variance ⅓.
+    """
+    own, r, f = agent.distribution(policy, observation), how.random, how.favoured
+    if isinstance(own, Categorical):
+        actions = own.logits.shape[-1]
+        favourite = _favourite(agent.action_space, how.favourite, jnp.zeros((), jnp.int32))
+        chosen = jnp.broadcast_to(jax.nn.one_hot(favourite, actions), own.logits.shape)
+        mixed = (1.0 - f) * ((1.0 - r) * jax.nn.softmax(own.logits) + r / actions) + f * chosen
+        return Categorical(jnp.log(jnp.maximum(mixed, jnp.finfo(mixed.dtype).tiny)))
+    variance, favourite = jnp.exp(2.0 * own.log_deviation), _favourite(agent.action_space, how.favourite, own.mean)
+    parts = ((1.0 - f) * (1.0 - r), own.mean, variance), ((1.0 - f) * r, 0.0, 1.0 / 3.0), (f, favourite, 0.0)
+    mean = sum((share * centre for share, centre, _ in parts), start=jnp.zeros_like(own.mean))
+    spread = [share * (within + (centre - mean) ** 2) for share, centre, within in parts]
+    least = jnp.minimum(variance, LEAST_DEVIATION**2)
+    return DiagonalGaussian(mean, 0.5 * jnp.log(jnp.maximum(spread[0] + spread[1] + spread[2], least)))
 
 
 def random_actions(space: Space, key: Key, like: Array) -> Array:

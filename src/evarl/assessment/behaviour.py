@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from evarl.agents.distributions import Categorical, Policy
 from evarl.assessment.configuration import BEHAVIOURS, behaviour_names
@@ -111,8 +111,16 @@ class Trajectory(_FromRollouts):
         return Steps(tokens(numbers), tokens(shares))
 
 
+@runtime_checkable
+class Probing(Protocol):
+    """A kind of behaviour that asks the policy how it would act at some observations, the probes."""
+
+    def probed(self, probes: Array, policy: Policy) -> Any:
+        """[k, ...] `pathwise` with the probes [k, ...] in place of the start states."""
+
+
 class Fingerprint:
-    """The distribution of the policy's actions at each start state: it takes no step in the assessment.
+    """The distribution of the policy's actions at each of k probes, the start states: it takes no step in the assessment.
 
     That is π(a | sⁱ) for discrete actions, [k, A], and mean and log-deviation of every coordinate otherwise, [k, 2A].
     """
@@ -121,8 +129,12 @@ class Fingerprint:
         """None: what happens in the rollouts does not matter."""
 
     def pathwise(self, rollout: AssessmentRollout, policy: Policy) -> Float[Array, "k B"]:
+        """The fingerprint with the start states as probes."""
+        return self.probed(rollout.observation[0, :, 0], policy)
+
+    def probed(self, probes: Shaped[Array, "k ..."], policy: Policy) -> Float[Array, "k B"]:
         """The parameters of the distributions, in a form in which equal distributions have equal ones."""
-        found = policy(rollout.observation[0, :, 0])
+        found = policy(probes)
         if isinstance(found, Categorical):
             return jax.nn.softmax(found.logits)
         return jnp.concatenate([found.mean, found.log_deviation], axis=-1)
@@ -178,13 +190,28 @@ class Observed(NamedTuple):
     """`behaviour.pathwise` as a function of the policy."""
 
 
-def observe(kind: BehaviourKind, rollout: AssessmentRollout, policy: Policy, discount: float) -> Observed:
-    """The behaviour that a policy showed in an assessment; `discount` is that of the assessment."""
+def observe(
+    kind: BehaviourKind, rollout: AssessmentRollout, policy: Policy, discount: float, probes: Array | None = None
+) -> Observed:
+    """The behaviour that a policy showed in an assessment; `discount` is that of the assessment.
+
+    With `probes` [k, ...], kinds that have probes ask the policy there, in every context alike, and not at the start states.
+    """
     rewards_to_go = rollout.rewards_to_go(discount)
     to_go = kind.rolled_out(rollout, rewards_to_go)
-    pathwise = partial(kind.pathwise, rollout)
+    pathwise: Callable[[Policy], Any] = partial(kind.pathwise, rollout)
+    if probes is not None:
+        every = jax.lax.stop_gradient(jnp.concatenate([probes] * (rollout.reward.shape[1] // len(probes))))
+        pathwise = lambda policy: at_probes(kind, kind.pathwise(rollout, policy), every, policy)  # noqa: E731
     behaviour = Behaviour(jax.tree.map(lambda x: x[0].mean(axis=1), to_go), pathwise(policy))
     return Observed(behaviour, to_go, rewards_to_go[0], pathwise)
+
+
+def at_probes(kind: BehaviourKind, pathwise: Any, probes: Array, policy: Policy) -> Any:
+    """The pathwise part of a behaviour with what depends on probes computed anew at these, [k, ...]."""
+    if isinstance(kind, Combined):
+        return {name: at_probes(kind.kinds[name], part, probes, policy) for name, part in pathwise.items()}
+    return kind.probed(probes, policy) if isinstance(kind, Probing) else pathwise
 
 
 @runtime_checkable

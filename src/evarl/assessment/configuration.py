@@ -79,10 +79,20 @@ class AssessmentConfig:
     """What evaluators are given about a policy, Ξ: the return from each start state (returns), the reward of every step
     (rewards), every step with observation, action and reward (trajectory), the distribution of the policy's actions at the
     start states (fingerprint), or a kind that was registered; several are joined by "+", as in returns+fingerprint."""
+    probes: Literal["start", "learnt"] = "start"
+    """Where a fingerprint asks the policy how it would act: at the start states, or at observations that begin there and are
+    learnt with the evaluator, by the gradient of its loss."""
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
-        behaviour_names(self.behaviour)
+        kinds = behaviour_names(self.behaviour)
+        if self.probes not in ("start", "learnt"):
+            raise InputError(f"assessment.probes: {self.probes} is not allowed; must be start or learnt")
+        if self.probes == "learnt" and "fingerprint" not in kinds:
+            raise InputError(
+                f"assessment.probes: learnt does not go with the behaviour {self.behaviour}, which has no probes; must be start, "
+                "or add +fingerprint to assessment.behaviour"
+            )
         for name in ("scenarios", "horizon", "replicates", "candidates"):
             whole(flag("assessment", name), getattr(self, name))
         whole("assessment.base-updates", self.base_updates, least=0)

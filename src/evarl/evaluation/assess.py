@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from evarl.assessment.behaviour import Behaviour
 from evarl.assessment.scenarios import given_states, parse_start_states
@@ -162,7 +162,8 @@ def assess(
     predictor = BehaviourPredictor(run, replicates, name if policy_import is None else f"policy-import: '{name}'")
     context_key, truth_key = jax.random.split(jax.random.fold_in(start_key, 1))
     site, on_site = _site(run, context, context_key, truth_episodes)
-    starts, assessed = _tested(run, predictor, assessed_policy, site, (start_key, assessment_key), samples)
+    keys = start_key, assessment_key
+    starts, assessed = _tested(run, predictor, (assessed_policy, learnt.state.probed), site, keys, samples)
     if site is not None:
         on_site["truth"] = _truth(run, assessed_policy, site, truth_key, truth_episodes, policy_import is None)
     if interval and not_fitted(learnt, run.config, seed) is None:
@@ -180,8 +181,8 @@ def assess_policy(
     """As `assess` in a single world, for a policy that is at hand."""
     keys = jax.random.split(root_key(random_seed))
     predictor, seed = BehaviourPredictor(run, None, name), run.seeds[0] if seed is None else seed
-    starts, assessed = _tested(run, predictor, policy, None, (keys[0], keys[1]), samples)
     learnt = run.evaluator_state(seed)
+    starts, assessed = _tested(run, predictor, (policy, learnt.state.probed), None, (keys[0], keys[1]), samples)
     if not_fitted(learnt, run.config, seed) is None:
         learnt = calibrated(run, seed, learnt)
     return _result(run, (seed, learnt), name, predictor, starts, assessed)
@@ -223,17 +224,18 @@ def _result(
 def _tested(
     run: Run,
     predictor: BehaviourPredictor,
-    policy: AssessedPolicy,
+    asked: tuple[AssessedPolicy, Array | None],
     site: Float[np.ndarray, " P"] | None,
     keys: tuple[Key, Key],
     samples: int,
 ) -> tuple[StartStates, Assessed]:
-    """Start states of deployment, and the assessment; both on one site of a family of worlds."""
-    start_key, assessment_key = keys
+    """Start states of deployment, and the assessment of a policy at some probes; both on one site of a family of worlds."""
+    (policy, probes), (start_key, assessment_key) = asked, keys
     if site is None:
-        return simulator_for(run.world).start_states(start_key, samples), predictor.assess(policy, assessment_key)
+        starts = simulator_for(run.world).start_states(start_key, samples)
+        return starts, predictor.assess(policy, assessment_key, probes=probes)
     starts = site_starts(run.world, start_key, site[None], samples)
-    return starts, predictor.assess_site(policy, assessment_key, site)
+    return starts, predictor.assess_site(policy, assessment_key, site, probes)
 
 
 def _numbers(behaviour: Behaviour) -> Float[np.ndarray, "k B"]:

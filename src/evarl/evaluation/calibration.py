@@ -60,7 +60,7 @@ def _knowledge(run: Run, seed: int, learnt: LearntEvaluator) -> Knowledge:
 
     @simulator.compile
     def tried(policy: Any, key: jax.Array) -> PolicyRecord:
-        return try_perturbed(fixed, simulator, run.learner.agent, policy, key).records
+        return try_perturbed(fixed, simulator, run.learner.agent, policy, key, learnt.state.probed).records
 
     keys = jax.random.split(jax.random.fold_in(root_key(0), seed), POLICIES // AT_ONCE)
     records = [jax.device_get(tried(policy, key)) for key in keys]

@@ -11,7 +11,7 @@ from evarl.assessment.behaviour import part_of
 from evarl.evaluation.predictors import BLIND, CONSTANT, EVALUATOR, SHUFFLED
 from evarl.evaluators.evaluator import Evaluator, EvaluatorState
 from evarl.evaluators.memory import PolicyRecord
-from evarl.learning.configuration import TrainConfig
+from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.played import HALVES, Played
 from evarl.learning.pretraining import fit_to
 
@@ -41,15 +41,17 @@ def held_out_errors(played: Played, config: TrainConfig, held_out: Sequence[int]
     shown = _shown(played, config.assessment.behaviour)
     fitted_to = [row for row in range(len(played.start.target)) if row not in held_out]
     blind = dataclasses.replace(shown.visited, policies=_zeroed(shown.visited.policies))
+    unprobed = with_settings(config, {"assessment.probes": "start"})
     fits = {
-        name: fit_to(past, config, fitted_to, steps, 0, decay=True)
-        for name, past in {EVALUATOR: shown.visited, BLIND: blind}.items()
+        name: fit_to(past, settings, fitted_to, steps, 0, decay=True)
+        for name, (past, settings) in {EVALUATOR: (shown.visited, config), BLIND: (blind, unprobed)}.items()
     }
     errors: Errors = {}
     for kind, policies in by_states(shown).items():
         tested = jax.tree.map(lambda leaf: leaf[list(held_out)].reshape(-1, *leaf.shape[2:]), policies)
         order = np.random.default_rng(0).permutation(len(tested.target))
-        shuffled = tested.replace(behaviour=jax.tree.map(lambda leaf: leaf[order], tested.behaviour))  # noqa: B023
+        behaviour, policy = jax.tree.map(lambda leaf: leaf[order], (tested.behaviour, tested.policy))  # noqa: B023
+        shuffled = tested.replace(behaviour=behaviour, policy=policy)
         values = {
             EVALUATOR: _predict(*fits[EVALUATOR], tested),
             SHUFFLED: _predict(*fits[EVALUATOR], shuffled),
@@ -100,11 +102,12 @@ def _shown(played: Played, behaviour: str) -> Played:
 
 
 def _zeroed(policies: PolicyRecord) -> PolicyRecord:
-    return policies.replace(behaviour=jax.tree.map(np.zeros_like, policies.behaviour))
+    return policies.replace(behaviour=jax.tree.map(np.zeros_like, policies.behaviour), policy=None)
 
 
 def _predict(evaluator: Evaluator, state: EvaluatorState, policies: PolicyRecord) -> Float[np.ndarray, "M S"]:
     """Values at the recorded states of every policy."""
+    policies = evaluator.present(state, policies)
     one = jax.jit(lambda state, policy: evaluator.predict(state, policy.behaviour, policy.observation))
     rows = [one(state, jax.tree.map(lambda leaf, i=i: leaf[i], policies)) for i in range(len(policies.target))]
     return np.stack(rows).astype(np.float64)

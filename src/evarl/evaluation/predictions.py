@@ -56,37 +56,52 @@ class BehaviourPredictor:
 
         @simulator_for(assessment.world).compile
         def take(
-            policy: AssessedPolicy, key: Key, contexts: Float[Array, "C P"] | None
+            policy: AssessedPolicy, key: Key, contexts: Float[Array, "C P"] | None, probes: Array | None
         ) -> tuple[Behaviour, Array, Array, Array]:
             rollout = assessment.take(policy.act, key, replicates, run.world, contexts)
-            observed = observe(fixed.behaviour, rollout, policy.distribution, assessment.discount)
+            observed = observe(fixed.behaviour, rollout, policy.distribution, assessment.discount, probes)
             return observed.behaviour, observed.returns, rollout.action, rollout.alive
 
         self._take = take
 
     def assess(
-        self, policy: AssessedPolicy, key: Key, contexts: Float[Array | np.ndarray, "C P"] | None = None
+        self,
+        policy: AssessedPolicy,
+        key: Key,
+        contexts: Float[Array | np.ndarray, "C P"] | None = None,
+        probes: Array | None = None,
     ) -> Assessed:
         """Roll a policy through the assessment once, or once on each of C sites with these contexts.
 
-        In a family of worlds and without contexts, it is taken on one site, whose context is drawn.
+        In a family of worlds and without contexts, it is taken on one site, whose context is drawn. `probes` are those of the
+        evaluator that is to be given the behaviour, `state.probed`.
         """
         if contexts is not None or not self._run.world.contexts:
-            return self._assessed(policy, key, contexts)
+            return self._assessed(policy, key, contexts, probes)
         own, key = jax.random.split(key)
-        return self.assess_site(policy, key, draw_contexts(self._run.world.contexts, own, 1)[0])
+        return self.assess_site(policy, key, draw_contexts(self._run.world.contexts, own, 1)[0], probes)
 
-    def assess_site(self, policy: AssessedPolicy, key: Key, context: Float[Array | np.ndarray, " P"]) -> Assessed:
+    def assess_site(
+        self,
+        policy: AssessedPolicy,
+        key: Key,
+        context: Float[Array | np.ndarray, " P"],
+        probes: Array | None = None,
+    ) -> Assessed:
         """Roll a policy through the assessment once on one site."""
-        return jax.tree.map(lambda leaf: leaf[0], self._assessed(policy, key, context[None]))
+        return jax.tree.map(lambda leaf: leaf[0], self._assessed(policy, key, context[None], probes))
 
     def _assessed(
-        self, policy: AssessedPolicy, key: Key, contexts: Float[Array | np.ndarray, "C P"] | None
+        self,
+        policy: AssessedPolicy,
+        key: Key,
+        contexts: Float[Array | np.ndarray, "C P"] | None,
+        probes: Array | None,
     ) -> Assessed:
         world = self._run.world
         try:
             behaviour, returns, action, alive = jax.device_get(
-                self._take(policy, key, None if contexts is None else jnp.asarray(contexts, jnp.float32))
+                self._take(policy, key, None if contexts is None else jnp.asarray(contexts, jnp.float32), probes)
             )
             check_actions(world.name, world.action_space, action[alive])
         except ActionError as error:
@@ -96,9 +111,18 @@ class BehaviourPredictor:
             behaviour, returns = jax.tree.map(lambda x: x.reshape(places, -1, *x.shape[1:]), (behaviour, returns))
         return Assessed(behaviour, np.asarray(returns, np.float64))
 
-    def assess_seed(self, seed: int, key: Key, contexts: Float[Array | np.ndarray, "C P"] | None = None) -> Assessed:
-        """Roll the final policy of a seed through the assessment, as `assess` does."""
-        return self.assess(agent_policy(self._run, self._run.policy_state(seed)), key, contexts)
+    def assess_seed(
+        self,
+        seed: int,
+        key: Key,
+        contexts: Float[Array | np.ndarray, "C P"] | None = None,
+        evaluator: int | None = None,
+    ) -> Assessed:
+        """Roll the final policy of a seed through the assessment, as `assess` does, for its own evaluator or another seed's."""
+        probes = None
+        if self._run.config.assessment.probes == "learnt":
+            probes = self._run.evaluator_state(seed if evaluator is None else evaluator).state.probed
+        return self.assess(agent_policy(self._run, self._run.policy_state(seed)), key, contexts, probes)
 
     def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Any) -> Float[np.ndarray, " Q"]:
         """V̂ at the queries [Q, ...] for the policy with this behaviour."""
@@ -134,9 +158,11 @@ class EvaluatorPredictions:
         self.assessed: dict[int, Assessed] = {}
         self.not_fitted: dict[int, str | None] = {}
         """By seed: why its evaluator predicts nothing; None if it was fitted."""
-        for seed in run.seeds:
+        self._keys = {seed: jax.random.fold_in(jax.random.fold_in(key, seed), 1) for seed in run.seeds}
+        self._own_probes = run.config.assessment.probes == "learnt"
+        for seed, seed_key in self._keys.items():
             try:
-                learnt, seed_key = run.evaluator_state(seed), jax.random.fold_in(jax.random.fold_in(key, seed), 1)
+                learnt = run.evaluator_state(seed)
                 self.assessed[seed] = self._predictor.assess_seed(seed, seed_key)
             except FileError as error:
                 if seed in seeds:
@@ -152,7 +178,7 @@ class EvaluatorPredictions:
         """The policies whose behaviours are used for `Ξ shuffled`; None if there are none."""
         remembered = any(_count(one.remembered) for one in self._learnt.values())
         if len(self._learnt) > 1:
-            return f"{'remembered' if remembered else 'final'} policies of other seeds"
+            return f"{'remembered' if remembered and not self._own_probes else 'final'} policies of other seeds"
         return "older remembered policies of the same seed" if remembered else None
 
     def predict(self, seed: int, queries: Array | np.ndarray) -> Predictions:
@@ -169,10 +195,13 @@ class EvaluatorPredictions:
         return {EVALUATOR: values[:1], ZEROED: values[1:2]} | shuffled | mean
 
     def _others(self, seed: int) -> list[Behaviour]:
-        """Stacked behaviours of other policies."""
+        """Stacked behaviours of other policies; where each evaluator has probes of its own, at those of this seed's."""
         rest = [other for other in self._learnt if other != seed]
         if not rest:
             return [jax.tree.map(lambda leaf: leaf[:-1], self._remembered[seed])]
+        if self._own_probes:
+            again = [self._predictor.assess_seed(other, self._keys[other], evaluator=seed) for other in rest]
+            return [_stacked([one.behaviour for one in again])]
         remembered = [self._remembered[other] for other in rest]
         if any(map(_count, remembered)):
             return remembered

@@ -112,7 +112,8 @@ def policy_scenes(
     found = []
     for index, (context, value) in enumerate(zip(contexts, truth, strict=True)):
         test_key, deployment_key = jax.random.split(jax.random.fold_in(root_key(random_seed), index))
-        test, behaviours = _test(run, policy, test_key, np.repeat(context[None], tests, axis=0))
+        every = np.repeat(context[None], tests, axis=0)
+        test, behaviours = _test(run, policy, test_key, every, learnt.state.probed)
         predicted = _predicted(run, learnt.state, behaviours, start)
         deployed = _deployment(world, policy, deployment_key, context)
         found.append(
@@ -162,8 +163,10 @@ def _contexts(world: Crossing, sites: Sequence[str]) -> Float[np.ndarray, "C 1"]
     return found
 
 
-def _test(run: Run, policy: AssessedPolicy, key: Key, contexts: Float[np.ndarray, "M 1"]) -> tuple[Walk, Behaviour]:
-    """The walk of the first of M tests, and the behaviours of all of them, stacked."""
+def _test(
+    run: Run, policy: AssessedPolicy, key: Key, contexts: Float[np.ndarray, "M 1"], probes: Array | None
+) -> tuple[Walk, Behaviour]:
+    """The walk of the first of M tests, and the behaviours of all of them, stacked; `probes` are those of the evaluator."""
     fixed = run.learner.evaluability
     assert fixed is not None
     assessment, replicates = fixed.assessment, run.config.assessment.replicates
@@ -171,7 +174,7 @@ def _test(run: Run, policy: AssessedPolicy, key: Key, contexts: Float[np.ndarray
     @jax.jit
     def take(policy: AssessedPolicy, key: Key, contexts: Array) -> tuple[AssessmentRollout, Behaviour]:
         rollout = assessment.take(policy.act, key, replicates, run.world, contexts)
-        return rollout, observe(fixed.behaviour, rollout, policy.distribution, assessment.discount).behaviour
+        return rollout, observe(fixed.behaviour, rollout, policy.distribution, assessment.discount, probes).behaviour
 
     rollout, behaviour = take(policy, key, jnp.asarray(contexts, jnp.float32))
     first = jax.tree.map(lambda leaf: leaf[:, : assessment.scenarios], rollout)

@@ -141,7 +141,7 @@ def _measure(
     truth = _truth(places, policy, jax.random.fold_in(key, 2))
     predictions, assessment = _controls(places, seed, truth), []
     if predictor is not None:
-        assessed = predictor.assess(policy, jax.random.fold_in(key, 1), places.contexts)
+        assessed = predictor.assess_seed(seed, jax.random.fold_in(key, 1), places.contexts)
         assessment = assessed.returns.mean(axis=(0, 2)).tolist()
         predictions |= _batch_mean(places, seed)
         predictions |= _best(places, policy, assessed)

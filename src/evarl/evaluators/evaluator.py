@@ -16,6 +16,7 @@ from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.evaluators.knowledge import Knowledge
 from evarl.evaluators.memory import Memory, PolicyRecord, Reservoir
 from evarl.evaluators.networks import StepEncoder, StepwiseBehaviour, WithSteps, make_network
+from evarl.evaluators.probes import FOLLOWING, LEAST_DEVIATION, Probe, Probes, shown_at
 from evarl.evaluators.targets import typical_returns
 from evarl.keys import unrolled
 from evarl.worlds.spaces import Box
@@ -49,6 +50,10 @@ class RunningScale(struct.PyTreeNode):
     def deviation(self) -> Float[Array, "*shape"]:
         """Standard deviation, kept away from zero."""
         return jnp.sqrt(jnp.maximum(self.square - self.mean**2, 0.0) + FLOOR)
+
+    def at_least(self, deviation: float) -> "RunningScale":
+        """The same with a deviation of at least this."""
+        return self.replace(square=jnp.maximum(self.square, self.mean**2 + deviation**2))
 
     def varies(self) -> Bool[Array, "*shape"]:
         """Whether the values seen differ by more than rounding."""
@@ -97,6 +102,13 @@ class EvaluatorState(struct.PyTreeNode):
     observation: RunningScale
     lower: LowerQuantile | None = None
     """None unless the configuration has a `lower_quantile`."""
+    probes: Probes | None = None
+    """None unless they are learnt."""
+
+    @property
+    def probed(self) -> Float[Array, "k ..."] | None:
+        """The observations at which policies are asked how they would act; None where these are the start states."""
+        return None if self.probes is None else self.probes.observation
 
     @property
     def scales(self) -> "Scales":
@@ -146,6 +158,8 @@ class Evaluator:
     network: Any
     """A Flax module, or anything else that has its `init` and `apply`."""
     optimizer: optax.GradientTransformation
+    probe: Probe | None = None
+    """What a policy shows at learnt probes; None where probes do not move."""
 
     def init(self, key: Key) -> EvaluatorState:
         """An evaluator that was never fitted."""
@@ -158,7 +172,8 @@ class Evaluator:
         target, observation = RunningScale.create(()), RunningScale.create((width,))
         behaviour = jax.tree.map(lambda x: RunningScale.create(x.shape[1:]), self.behaviour)
         quantile = LowerQuantile(*lower[0]) if lower else None
-        return EvaluatorState(parameters, optimizer, target, behaviour, observation, quantile)
+        probes = None if self.probe is None else Probes.create(self.scenarios, self.optimizer)
+        return EvaluatorState(parameters, optimizer, target, behaviour, observation, quantile, probes)
 
     def predict(self, state: EvaluatorState, behaviour: Behaviour, queries: Array) -> Float[Array, " Q"]:
         """V̂ at the queries [Q, ...] for the policy that behaved like this, in units of reward."""
@@ -169,13 +184,19 @@ class Evaluator:
         assert state.lower is not None
         return self._in_rewards(state, state.lower.parameters, behaviour, queries)
 
+    def present(self, state: EvaluatorState, records: PolicyRecord) -> PolicyRecord:
+        """Records [p, ...] with the behaviours of their policies at the present probes; as they are if these do not move."""
+        if self.probe is None or state.probes is None:
+            return records
+        return shown_at(self.probe, jnp.asarray(state.probes.observation), records)
+
     def rescale(self, state: EvaluatorState, record: PolicyRecord, rate: Float[Array, ""]) -> EvaluatorState:
         """Update the running scales with the newest policy, whose weight is `rate`."""
         if self.observation_space.dtype != "bool":
             state = state.replace(observation=state.observation.update(record.observation.astype(jnp.float32), rate))
         behaviour = _with_scales(lambda scale, x: scale.update(x, rate), state.behaviour, record.behaviour)
         returns = record.target if record.following is None else typical_returns(record.following)
-        return state.replace(target=state.target.update(returns, rate), behaviour=behaviour)
+        return _with_least(state.replace(target=state.target.update(returns, rate), behaviour=behaviour))
 
     def scales(self, state: EvaluatorState, memory: Memory, policies: Offered) -> Scales:
         """Scales of all policies in the reservoirs that the evaluator may be fitted to, in place of running ones.
@@ -192,12 +213,13 @@ class Evaluator:
             moments = [[_mean_of(x**power, used) for x, used in both] for power in (1, 2)]
             return RunningScale(*(jnp.mean(jnp.stack(moment), axis=0) for moment in moments))
 
-        slots, observation = [one.slots for one, _ in filled], state.observation
+        slots, observation = [self.present(state, one.slots) for one, _ in filled], state.observation
         if self.observation_space.dtype != "bool":
             observation = scale([x.observation for x in slots], observation.mean.shape)
         shown = lambda old, *leaves: scale(list(leaves), old.mean.shape)  # noqa: E731
         behaviour = _with_scales(shown, state.behaviour, *(x.behaviour for x in slots))
-        return Scales(scale([x.target for x in slots], ()), behaviour, observation)
+        scales = Scales(scale([x.target for x in slots], ()), behaviour, observation)
+        return _with_least(state.rescaled(scales)).scales
 
     def fit(
         self,
@@ -212,14 +234,17 @@ class Evaluator:
         """The state after some gradient steps on the memory, and the mean loss on recent policies in squared reward.
 
         `stored` policies have been stored so far; while these are fewer than there are slots, empty ones are left out. With
-        `decay` the step size falls to 0. Where own values follow, targets are made anew in every step. With `offered`, the
-        numbers of records that reservoirs were offered, the memory is diverse and the loss a weighted mean over its parts.
+        `decay` the step size falls to 0. Where own values follow, targets are made anew in every step, and where probes are
+        learnt, so are behaviours. With `offered`, the numbers of records that reservoirs were offered, the memory is diverse and
+        the loss a weighted mean over its parts.
         """
         filled, interval = jnp.minimum(stored, memory.policies), self.config.target_interval
 
         def one_step(index: Array, carry: tuple[EvaluatorState, Array, Any]) -> tuple[EvaluatorState, Array, Any]:
             state, total, copy = carry
             records, recent = self._batch(memory, filled, jax.random.fold_in(unrolled(key), index), offered)
+            records = self.present(state, records)
+            state = _following(state, records, recent)
             if copy is not None:
                 due = jnp.asarray(index, jnp.int32) % interval == 0
                 copy = jax.tree.map(lambda old, new: jnp.where(due, new, old), copy, state.parameters)
@@ -227,14 +252,17 @@ class Evaluator:
             batch = self._with_targets(state, targets, records)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
-            slopes = jax.value_and_grad(self._weighted_loss, has_aux=True)
-            (_, loss), gradient = slopes(state.parameters, state, batch, recent)
+            slopes = jax.value_and_grad(self._fitted_loss, has_aux=True)
+            still = jax.tree.map(jnp.zeros_like, state.probed)
+            (_, loss), (gradient, shift) = slopes((state.parameters, still), state, batch, recent)
             lower = state.lower
             if lower is not None:
                 slope = jax.grad(self._pinball_loss)(lower.parameters, state, batch)
                 lower = LowerQuantile(*self._descend(slope, lower.optimizer, lower.parameters, share))
             parameters, optimizer = self._descend(gradient, state.optimizer, state.parameters, share)
-            return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss, copy
+            probes = self._moved(state, shift, share)
+            state = state.replace(parameters=parameters, optimizer=optimizer, lower=lower, probes=probes)
+            return state, total + loss, copy
 
         copy = state.parameters if interval > 1 else None
         state, total, _ = jax.lax.fori_loop(0, steps, one_step, (state, jnp.zeros(()), copy))
@@ -252,6 +280,16 @@ class Evaluator:
         rest = [one.sample(own, count, each, rows) for own, (one, count) in zip(others, reservoirs, strict=True)]
         together = jax.tree.map(lambda *parts: jnp.concatenate(parts), recent, *rest)
         return Batch(together, len(recent.target))
+
+    def _fitted_loss(
+        self, fitted: tuple[Any, Array | None], state: EvaluatorState, batch: PolicyRecord, recent: int | None
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """`_weighted_loss` as a function of the network's parameters and of a shift of the probes, None if these do not move."""
+        parameters, shift = fitted
+        if self.probe is not None and state.probes is not None and shift is not None:
+            probes = state.probes.observation + self._unit(state) * shift
+            batch = shown_at(self.probe, probes, batch)
+        return self._weighted_loss(parameters, state, batch, recent)
 
     def _weighted_loss(
         self, parameters: Any, state: EvaluatorState, batch: PolicyRecord, recent: int | None
@@ -277,6 +315,19 @@ class Evaluator:
         if self.config.final_steps:
             stepped = jax.tree.map(lambda old, new: old + share * (new - old), parameters, stepped)
         return stepped, optimizer
+
+    def _moved(self, state: EvaluatorState, slope: Array | None, share: Float[Array, ""]) -> Probes | None:
+        """The probes after one gradient step, whose size is in deviations of the observations, as that of the network's input."""
+        if state.probes is None or slope is None:
+            return None
+        shift, optimizer = self._descend(slope, state.probes.optimizer, jnp.zeros_like(slope), share)
+        return Probes(state.probes.observation + self._unit(state) * shift, optimizer)
+
+    def _unit(self, state: EvaluatorState) -> Float[Array, "..."]:
+        """Deviations of the observations, [1, ...]; 1 for flags."""
+        deviation = state.observation.deviation()
+        unit = jnp.ones_like(deviation) if self.observation_space.dtype == "bool" else deviation
+        return unit.reshape(1, *self.observation_space.shape)
 
     def _with_targets(self, state: EvaluatorState, parameters: Any, batch: PolicyRecord) -> PolicyRecord:
         """A batch with targets R + γⁿ V̂(s′ | Ξ) where own values follow, held fixed; any other as it is."""
@@ -319,8 +370,10 @@ class Evaluator:
         return (flat.astype(jnp.float32) - state.observation.mean[None]) / state.observation.deviation()[None]
 
 
-def make_evaluator(config: EvaluatorConfig, observation_space: Box, scenarios: Array, behaviour: Any) -> Evaluator:
-    """An evaluator with its network and optimiser; `behaviour` has the shapes of one policy's."""
+def make_evaluator(
+    config: EvaluatorConfig, observation_space: Box, scenarios: Array, behaviour: Any, probe: Probe | None = None
+) -> Evaluator:
+    """An evaluator with its network and optimiser; `behaviour` has the shapes of one policy's. Probes are learnt with `probe`."""
     numbers = jax.eval_shape(features, behaviour).shape[1]
     if config.network.kind == "linear" and numbers != 1:
         raise InputError(
@@ -331,7 +384,7 @@ def make_evaluator(config: EvaluatorConfig, observation_space: Box, scenarios: A
     network: Any = make_network(config.network)
     if any(isinstance(part, Steps) for part in _parts(behaviour)):
         network = WithSteps(network, StepEncoder(config.network))
-    return Evaluator(config, observation_space, jnp.asarray(scenarios), behaviour, network, optimizer)
+    return Evaluator(config, observation_space, jnp.asarray(scenarios), behaviour, network, optimizer, probe)
 
 
 def features(behaviour: Any) -> Float[Array, "k B"]:
@@ -352,6 +405,23 @@ def standardised_behaviour(state: EvaluatorState, behaviour: Behaviour) -> Behav
         return jnp.where(varies, (x - mean) / deviation, 0.0)
 
     return _with_scales(standardise, state.behaviour, behaviour, whole_steps=True)
+
+
+def _following(state: EvaluatorState, batch: PolicyRecord, recent: int | None) -> EvaluatorState:
+    """The state with scales that follow what policies show while the probes move; those of reservoirs, if there are any."""
+    if state.probes is None:
+        return state
+    shown = jax.tree.map(lambda x: x[recent:], batch.behaviour.pathwise)
+    pathwise = _with_scales(lambda scale, x: scale.update(x, jnp.float32(FOLLOWING)), state.behaviour.pathwise, shown)
+    return _with_least(state.replace(behaviour=state.behaviour.replace(pathwise=pathwise)))
+
+
+def _with_least(state: EvaluatorState) -> EvaluatorState:
+    """The state with least deviations of what policies show at learnt probes; any other as it is."""
+    if state.probes is None:
+        return state
+    pathwise = _with_scales(lambda scale: scale.at_least(LEAST_DEVIATION), state.behaviour.pathwise)
+    return state.replace(behaviour=state.behaviour.replace(pathwise=pathwise))
 
 
 def _reservoirs(memory: Memory, offered: Offered | None) -> list[tuple[Reservoir, Int[Array, ""]]]:

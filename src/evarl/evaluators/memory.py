@@ -41,6 +41,8 @@ class PolicyRecord(struct.PyTreeNode):
     """Values of a critic that sees the context; None where no quantiles are fitted to them."""
     following: Following | None = None
     """Of what targets are made anew whenever they are used; None where they stay as they were stored."""
+    policy: Any = None
+    """The policy itself, an `evarl.agents.acting.ActingPolicy`; None unless its behaviour is computed anew at learnt probes."""
 
 
 HELD_OUT = 5
@@ -163,5 +165,5 @@ def _rows(slots: PolicyRecord, chosen: Int[Array, " p"], count: int, key: Key) -
     observation, target, told, following = jax.tree.map(
         lambda table: table[chosen[:, None], rows], (slots.observation, slots.target, slots.told, slots.following)
     )
-    behaviour = jax.tree.map(lambda table: table[chosen], slots.behaviour)
-    return PolicyRecord(observation, target, behaviour, told, following)
+    behaviour, policy = jax.tree.map(lambda table: table[chosen], (slots.behaviour, slots.policy))
+    return PolicyRecord(observation, target, behaviour, told, following, policy)

@@ -9,6 +9,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from evarl.agents.acting import ActingPolicy, no_policies
 from evarl.agents.advantages import next_values, returns_to_go
 from evarl.agents.agent import Agent, Metrics
 from evarl.agents.gradient_weights import GradientWeights
@@ -101,6 +102,11 @@ class Evaluability:
         return self.config.evaluator.bootstrap == "evaluator" and self.frozen is None
 
     @property
+    def keeps_policies(self) -> bool:
+        """Whether the memory keeps the policies themselves, to compute what they show at learnt probes."""
+        return self.evaluator.probe is not None and self.frozen is None
+
+    @property
     def kept(self) -> int:
         """States kept of each policy in each context."""
         settings, each = self.config.evaluator, self.config.environments // self.contexts
@@ -136,8 +142,8 @@ class Evaluability:
         return Thinning(stride, skip)
 
 
-def begin(fixed: Evaluability, key: Key) -> EvaluationState:
-    """The state before the first update."""
+def begin(fixed: Evaluability, key: Key, agent: Agent) -> EvaluationState:
+    """The state before the first update; the memory may keep policies of the agent."""
     shapes, frozen, settings = fixed.evaluator.behaviour, fixed.frozen, fixed.config.evaluator
     full = lambda value: jax.tree.map(lambda x: jnp.full(x.shape, value), shapes)  # noqa: E731
     memory = None
@@ -148,6 +154,8 @@ def begin(fixed: Evaluability, key: Key) -> EvaluationState:
         memory = Memory.create(slots, fixed.kept, fixed.evaluator.observation_space, shapes, told, followed)
         if settings.memory == "diverse":
             memory = memory.replace(**_reservoirs(fixed))
+        if fixed.keeps_policies:
+            memory = _with_places(memory, agent)
     horizon = fixed.assessment.horizon
     return EvaluationState(
         evaluator=fixed.evaluator.init(key) if frozen is None else frozen.state,
@@ -168,6 +176,17 @@ def _reservoirs(fixed: Evaluability) -> dict[str, Reservoir]:
     slots = empty_slots(settings.reservoir, sum(fixed.kept_diverse), space, shapes)
     perturbed = {"perturbed": Reservoir(slots, holds_out=True)} if settings.perturbed else {}
     return {"earlier": Reservoir(slots)} | perturbed
+
+
+def _with_places(memory: Memory, agent: Agent) -> Memory:
+    """The memory with places for the policies themselves."""
+
+    def places(slots: PolicyRecord) -> PolicyRecord:
+        return slots.replace(policy=no_policies(agent, slots.target.shape[0]))
+
+    both = {"earlier": memory.earlier, "perturbed": memory.perturbed}
+    reservoirs = {name: one.replace(slots=places(one.slots)) for name, one in both.items() if one is not None}
+    return memory.replace(slots=places(memory.slots), **reservoirs)
 
 
 def gather_evidence(
@@ -193,10 +212,12 @@ def gather_evidence(
         last = agent.value(policy, trajectory.last_observation, *seen)
         returns = returns_to_go(trajectory.reward, last, *ends, fixed.config.discount)
     act = lambda observation: agent.distribution(policy, observation)  # noqa: E731
-    observed = observe(fixed.behaviour, rollout, act, fixed.assessment.discount)
+    observed = observe(fixed.behaviour, rollout, act, fixed.assessment.discount, state.evaluator.probed)
     if own_values:
         returns = continued_returns(fixed, state.evaluator, trajectory, observed.behaviour)
-    return Evidence(trajectory, returns, value, rollout, observed, state.baseline, state.loss_baseline)
+    kept = ActingPolicy.create(agent, policy) if fixed.keeps_policies else None
+    baselines = state.baseline, state.loss_baseline
+    return Evidence(trajectory, returns, value, rollout, observed, *baselines, policy=kept)
 
 
 def continued_returns(
@@ -238,7 +259,7 @@ def remember(
         batch = jax.tree.map(lambda x: x[:, rows], batch)
     observation, target, told, onward = batch
     behaviour = behaviours(evidence.observed.behaviour, contexts)
-    records = PolicyRecord(observation, target, behaviour, told, onward)
+    records = PolicyRecord(observation, target, behaviour, told, onward, _in_each(evidence.policy, contexts))
     diverse = state.memory.earlier is not None  # then the scales are those of the reservoirs
     return state.replace(
         memory=state.memory.store(index, records),
@@ -299,7 +320,13 @@ def _few_states(fixed: Evaluability, evidence: Evidence, key: Key) -> PolicyReco
 
     chosen = jax.vmap(rows)(start)
     observation, target = (jax.vmap(lambda x, at: x[at])(x, chosen) for x in (observation, target))
-    return PolicyRecord(observation, target, behaviours(evidence.observed.behaviour, contexts))
+    shown = behaviours(evidence.observed.behaviour, contexts)
+    return PolicyRecord(observation, target, shown, policy=_in_each(evidence.policy, contexts))
+
+
+def _in_each(policy: Any, contexts: int) -> Any:
+    """A policy once for each of C contexts, stacked; None if there is none to be kept."""
+    return jax.tree.map(lambda x: jnp.broadcast_to(x[None], (contexts, *x.shape)), policy)
 
 
 def nth_places(flags: Bool[Array, " S"], numbers: Int[Array, " n"]) -> Int[Array, " n"]:
@@ -320,6 +347,14 @@ def fit(
     return state.replace(evaluator=evaluator), {"evaluator_loss": loss}
 
 
+def at_present_probes(fixed: Evaluability, state: EvaluationState, evidence: Evidence) -> Evidence:
+    """The evidence with what the current policy shows where learnt probes are after fitting; any other as it is."""
+    if evidence.policy is None:
+        return evidence
+    discount, probes = fixed.assessment.discount, state.evaluator.probed
+    return evidence._replace(observed=observe(fixed.behaviour, evidence.rollout, evidence.policy, discount, probes))
+
+
 def watch(
     fixed: Evaluability, state: EvaluationState, skill: Float[Array, ""], index: Int[Array, ""]
 ) -> tuple[EvaluationState, Metrics]:
@@ -335,7 +370,7 @@ def weigh_policy(
     fixed: Evaluability, state: EvaluationState, evidence: Evidence, index: Int[Array, ""]
 ) -> tuple[EvaluationState, GradientWeights | None, Metrics]:
     """The weights of the policy gradient, None in passive training; also errors just before the policy update."""
-    config = fixed.config
+    config, evidence = fixed.config, at_present_probes(fixed, state, evidence)
     predicted = predict(fixed, state.evaluator, evidence.trajectory, evidence.observed.behaviour)
     metrics = _errors(config, evidence, predicted)
     squared = mean_squared_error(fixed.objective, evidence, predicted)
@@ -443,16 +478,37 @@ def _errors(config: TrainConfig, evidence: Evidence, predicted: Float[Array, "T 
 
 def learnt(fixed: Evaluability, state: EvaluationState) -> LearntEvaluator:
     """What is saved of one seed's evaluator at the end."""
-    nothing = jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), fixed.evaluator.behaviour)
+    remembered = jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), fixed.evaluator.behaviour)
+    if state.memory is not None:
+        remembered = fixed.evaluator.present(state.evaluator, state.memory.slots).behaviour
+    lowest, highest = _ranges(fixed, state)
     return LearntEvaluator(
         state=state.evaluator,
         scenarios=fixed.evaluator.scenarios,
-        remembered=nothing if state.memory is None else state.memory.slots.behaviour,
-        lowest=state.lowest,
-        highest=state.highest,
+        remembered=remembered,
+        lowest=lowest,
+        highest=highest,
         batch_mean=state.batch_mean,
         knowledge=_knowledge(fixed, state),
     )
+
+
+def _ranges(fixed: Evaluability, state: EvaluationState) -> tuple[Behaviour, Behaviour]:
+    """Least and greatest behaviours seen so far, those of all policies in the memory at the present probes included."""
+    memory, updates = state.memory, fixed.config.updates
+    if memory is None or not fixed.keeps_policies:
+        return state.lowest, state.highest
+    offered = fixed.offered(updates)
+    parts = [(memory.slots, np.arange(memory.policies) < updates * fixed.contexts)]
+    if offered is not None:
+        pairs = (memory.earlier, offered.earlier), (memory.perturbed, offered.perturbed)
+        parts += [(one.slots, np.asarray(one.filled(count))) for one, count in pairs if one is not None]
+    chosen = [jax.tree.map(lambda x, at=used: jnp.asarray(x)[at], slots) for slots, used in parts]
+    shown = [fixed.evaluator.present(state.evaluator, one).behaviour.pathwise for one in chosen]
+    every = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *shown)
+    least = jax.tree.map(lambda old, new: jnp.minimum(old, new.min(axis=0)), state.lowest.pathwise, every)
+    greatest = jax.tree.map(lambda old, new: jnp.maximum(old, new.max(axis=0)), state.highest.pathwise, every)
+    return state.lowest.replace(pathwise=least), state.highest.replace(pathwise=greatest)
 
 
 def _knowledge(fixed: Evaluability, state: EvaluationState) -> Knowledge | None:
@@ -468,11 +524,13 @@ def _knowledge(fixed: Evaluability, state: EvaluationState) -> Knowledge | None:
     def known(which: np.ndarray) -> Known:
         """The policies in some slots; the first states of each are the start states of its episodes."""
         some = jax.tree.map(lambda x: jnp.asarray(x)[np.flatnonzero(which)], perturbed.slots)
+        some = fixed.evaluator.present(state.evaluator, some)
         predicted = predict(state.evaluator, some.behaviour, some.observation[:, :starts])
         return Known(some.behaviour, some.target[:, :starts].mean(axis=1), predicted.mean(axis=1))
 
     earlier = np.flatnonzero(np.asarray(memory.earlier.filled(offered.earlier)))
-    shown = jax.tree.map(lambda x: jnp.asarray(x)[earlier], memory.earlier.slots.behaviour)
+    own = jax.tree.map(lambda x: jnp.asarray(x)[earlier], memory.earlier.slots)
+    shown = fixed.evaluator.present(state.evaluator, own).behaviour
     return Knowledge(known(filled & ~held_out), known(filled & held_out), shown)
 
 

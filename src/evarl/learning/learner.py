@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from jaxtyping import Array, Int, UInt32
 from evarl.agents.agent import Agent, Metrics, exploration, make_agent
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
-from evarl.assessment.behaviour import BehaviourKind, behaviour_kind, observe
+from evarl.assessment.behaviour import BehaviourKind, at_probes, behaviour_kind, observe
 from evarl.evaluators.evaluator import Evaluator, LearntEvaluator, make_evaluator
 from evarl.keys import split
 from evarl.learning import evaluability
@@ -87,7 +88,9 @@ class Learner:
             agent=self.agent.init(agent_key, environments),
             clock=EpisodeClock.create(environments, bool(self.world.contexts)),
             worlds=self.simulator.begin(self.batch, world_key) if self.simulator.traceable else None,
-            evaluation=None if self.evaluability is None else evaluability.begin(self.evaluability, evaluation_key),
+            evaluation=None
+            if self.evaluability is None
+            else evaluability.begin(self.evaluability, evaluation_key, self.agent),
         )
 
     def update(
@@ -148,9 +151,10 @@ class Learner:
         if diverse and self.config.evaluator.perturbed:
             assert fixed is not None
             assert keys.perturb is not None
-            own = fixed, self.simulator, self.agent, policy, keys.perturb
+            assert state.evaluation is not None
+            own = fixed, self.simulator, self.agent, policy, keys.perturb, state.evaluation.evaluator.probed
             perturbed = self.simulator.sometimes(
-                fixed.diversified(index), lambda: try_perturbed(*own), nothing_tried(fixed)
+                fixed.diversified(index), lambda: try_perturbed(*own), nothing_tried(fixed, self.agent)
             )
         return worlds, Experience(trajectory, rollout, keys, perturbed)
 
@@ -207,7 +211,8 @@ def make_learner(
     kind = behaviour_kind(config.assessment.behaviour, world.action_space)
     shapes = behaviour_shapes(kind, agent, assessment, config.assessment.replicates)
     scenarios = jnp.asarray(assessment.observations())
-    evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes)
+    probe = partial(at_probes, kind) if config.assessment.probes == "learnt" else None
+    evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes, probe)
     simulator, fixed = simulator_for(world), Evaluability(config, assessment, kind, evaluator, frozen)
     check_perturbed(fixed, simulator)
     return Learner(config, simulator, agent, fixed)

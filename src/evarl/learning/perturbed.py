@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
+from evarl.agents.acting import ActingPolicy, no_policies
 from evarl.agents.agent import Agent
 from evarl.agents.perturbation import Acted, Perturbation, draw_perturbations, perturbed_action, with_noise
 from evarl.assessment.behaviour import observe
@@ -28,10 +29,13 @@ class Tried(NamedTuple):
     """Environment steps that this took, those of the assessments included."""
 
 
-def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, policy: Any, key: Key) -> Tried:
+def try_perturbed(
+    fixed: Evaluability, simulator: Simulator, agent: Agent, policy: Any, key: Key, probes: Array | None = None
+) -> Tried:
     """Records of `evaluator.perturbed` perturbed versions of a policy, each in a context of its own in a family of worlds.
 
-    The episodes are whole, so that returns-to-go need no critic: that of the policy says nothing about another one.
+    The episodes are whole, so that returns-to-go need no critic: that of the policy says nothing about another one. `probes` are
+    the present ones, where these are learnt.
     """
     simulator = cast(CompiledSimulator, simulator)  # `check_perturbed` refuses others
     settings, world, assessment = fixed.config.evaluator, simulator.world, fixed.assessment
@@ -44,13 +48,15 @@ def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, polic
         def act(key: Key, observation: Array, last: Acted | None, first: Array | None) -> Acted:
             return perturbed_action(agent, noisy, how, key, observation, last, first)
 
+        distribution = ActingPolicy.create(agent, noisy, how)
         played = simulator.episodes(act, settings.perturbed_environments, play_key, context)
         contexts = None if context is None else context[None]
         taken = assessment.take_perturbed(act, assess_key, replicates, world, contexts)
-        behaviour = observe(fixed.behaviour, taken, _unknown, assessment.discount).behaviour
+        behaviour = observe(fixed.behaviour, taken, distribution, assessment.discount, probes).behaviour
         rows = kept_states(played.alive[:, :, 0], *fixed.kept_diverse)
         flat = lambda x: x[:, :, 0].reshape(-1, *x.shape[3:])[rows]  # noqa: E731
         record = PolicyRecord(flat(played.observation), flat(played.rewards_to_go(world.discount)), behaviour)
+        record = record.replace(policy=distribution if fixed.keeps_policies else None)
         return Tried(record, played.alive.sum(dtype=jnp.int32) + taken.alive.sum(dtype=jnp.int32))
 
     how_key, context_key, own_key = split(key, 3)
@@ -61,10 +67,13 @@ def try_perturbed(fixed: Evaluability, simulator: Simulator, agent: Agent, polic
     return tried._replace(steps=tried.steps.sum(dtype=jnp.int32))
 
 
-def nothing_tried(fixed: Evaluability) -> Tried:
+def nothing_tried(fixed: Evaluability, agent: Agent) -> Tried:
     """Empty records of the same shapes, for updates in which no perturbed policies are tried."""
     space, shapes = fixed.evaluator.observation_space, fixed.evaluator.behaviour
-    records = empty_slots(fixed.config.evaluator.perturbed, sum(fixed.kept_diverse), space, shapes)
+    count = fixed.config.evaluator.perturbed
+    records = empty_slots(count, sum(fixed.kept_diverse), space, shapes)
+    if fixed.keeps_policies:
+        records = records.replace(policy=no_policies(agent, count))
     return Tried(records, jnp.zeros((), jnp.int32))
 
 
@@ -85,13 +94,3 @@ def check_perturbed(fixed: Evaluability, simulator: Simulator) -> None:
         raise InputError(
             f"evaluator.perturbed: {settings.perturbed} is not allowed in {world.name}, which is on the host; must be 0"
         )
-    if fixed.evaluator.behaviour.pathwise is not None:
-        raise InputError(
-            f"evaluator.perturbed: {settings.perturbed} does not go with the behaviour {fixed.config.assessment.behaviour}, "
-            "which needs the action probabilities of a policy; must be 0"
-        )
-
-
-def _unknown(observation: Array) -> Any:
-    """The action probabilities of a perturbed policy, which are those of no distribution here."""
-    return None

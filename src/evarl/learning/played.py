@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from evarl.agents.acting import ActingPolicy
 from evarl.agents.perturbation import Acted
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import behaviour_kind, observe
@@ -131,9 +132,10 @@ def _recorder(
         probabilities = lambda observation: agent.distribution(policy, observation)  # noqa: E731
         behaviour = observe(kind, taken, probabilities, assessment.discount).behaviour
         observation, target = played.observation[:, :, 0], played.rewards_to_go(world.discount)[:, :, 0]
+        kept = ActingPolicy.create(agent, policy) if config.assessment.probes == "learnt" else None
         places = tuple(visited_places(played.alive[:, :, 0], size.states, rows_key))
-        visited = PolicyRecord(observation[places], target[places], behaviour)
-        return visited, PolicyRecord(observation[0], target[0], behaviour)
+        visited = PolicyRecord(observation[places], target[places], behaviour, policy=kept)
+        return visited, PolicyRecord(observation[0], target[0], behaviour, policy=kept)
 
     return record
 

@@ -103,7 +103,7 @@ def fit_to(
 
 def learnt_from(past: Past, evaluator: Evaluator, state: EvaluatorState) -> LearntEvaluator:
     """A fitted evaluator with the behaviours of the policies it was fitted to, in the form that run directories keep."""
-    shown = jax.tree.map(_merged, past.policies.behaviour)
+    shown = evaluator.present(state, jax.tree.map(_merged, past.policies)).behaviour
     return LearntEvaluator(
         state=state,
         scenarios=evaluator.scenarios,

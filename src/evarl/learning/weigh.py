@@ -76,6 +76,8 @@ class Evidence(NamedTuple):
     """Running mean of the squared error at start states, from earlier updates."""
     predicted: Float[Array, "T N"] | None = None
     """V̂ at every state of the batch, if it is known already."""
+    policy: Any = None
+    """The policy as the memory keeps it; None unless probes are learnt."""
 
 
 class Thinning(NamedTuple):

@@ -114,7 +114,7 @@ def load_evaluator(
     if about.get("world") != config.world:
         raise InputError(f"{setting}: {path} was trained in {about.get('world')}, not in {config.world}")
     for name, value in _network(config).items():
-        if about.get(name) != value:
+        if about.get(name, "start" if name == "probes" else None) != value:  # earlier files had no probes to learn
             raise InputError(f"{setting}: {path} has {name} {about.get(name)}, the configuration {value}")
     _check_scenarios(path, arrays, assessment, setting)
     learnt = as_tree(path, arrays, _evaluator_template(path, about, config, assessment))
@@ -188,4 +188,5 @@ def _stacked(shapes: Any, count: int) -> Any:
 
 def _network(config: TrainConfig) -> dict[str, str]:
     settings = dataclasses.asdict(config.evaluator.network)
-    return {"behaviour": config.assessment.behaviour} | {f"network.{name}": str(x) for name, x in settings.items()}
+    shown = {name: getattr(config.assessment, name) for name in ("behaviour", "probes")}
+    return shown | {f"network.{name}": str(x) for name, x in settings.items()}

@@ -93,6 +93,8 @@ def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios
     shown = 4.0 * config.groups * scenarios * behaviour_numbers(config, world)
     memory = evaluator.policies * (kept * row + shown)
     check_memory("evaluator.policies", evaluator.policies, memory, "the memory of policies")
+    if config.assessment.probes == "learnt":
+        check_memory("assessment.probes", "learnt", _kept_policies(config, space.size), "the policies in the memory")
     if evaluator.memory == "diverse":
         many = 2.0 * evaluator.reservoir * DIVERSE * (observation_bytes(space) + 4)
         check_memory("evaluator.reservoir", evaluator.reservoir, many, "the reservoirs of policies")
@@ -107,6 +109,13 @@ def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios
     for name in ("steps", "initial_steps", "final_steps"):
         steps = getattr(evaluator, name)
         check_time(f"evaluator.{name.replace('_', '-')}", steps, steps, "fitting the evaluator")
+
+
+def _kept_policies(config: TrainConfig, observation: int) -> float:
+    """Bytes of the policies themselves that a memory keeps: the matrices of their actors, in 32 bits."""
+    settings = config.evaluator
+    slots = settings.policies * config.groups + (2 * settings.reservoir if settings.memory == "diverse" else 0)
+    return 4.0 * slots * matrix_entries(observation, *config.agent.hidden_sizes)
 
 
 def check_log(megabytes: float, config: TrainConfig, world: AnyWorld, out: Path) -> None:
@@ -126,5 +135,8 @@ def check_pretraining(config: TrainConfig, world: AnyWorld, policies: int, trans
     kept = min(float(transitions), float(config.environments) * config.steps)
     rows = min(policies, config.updates) * kept * config.seeds
     needed = rows * (observation_bytes(world.observation_space) + 4)
+    if config.assessment.probes == "learnt":
+        each = 4.0 * matrix_entries(world.observation_space.size, *config.agent.hidden_sizes)
+        needed += min(policies, config.updates) * config.groups * config.seeds * each
     check_memory("policies", policies, needed, "the records of the policies")
     check_time("steps", steps, steps, "fitting the evaluator")
