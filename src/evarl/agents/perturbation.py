@@ -83,6 +83,19 @@ def perturbed_action(
     return jnp.where((chance[2] < how.sticky) & ~first, last, action)
 
 
+class PerturbedPolicy(struct.PyTreeNode):
+    """A perturbed policy as a function; with a leading axis P in every leaf, P of them."""
+
+    policy: Any
+    """With noise in its parameters."""
+    how: Perturbation
+    agent: Agent = struct.field(pytree_node=False)
+
+    def __call__(self, key: Key, observation: Array, last: Array | None, first: Bool[Array, ""] | None) -> Array:
+        """Actions [N, ...] of one policy."""
+        return perturbed_action(self.agent, self.policy, self.how, key, observation, last, first)
+
+
 def random_actions(space: Space, key: Key, like: Array) -> Array:
     """Uniformly random actions of the shape and type of `like`, in the policy's units: continuous ones from −1 to 1."""
     if isinstance(space, Discrete):

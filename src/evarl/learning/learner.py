@@ -206,7 +206,7 @@ def make_learner(
     scenarios = jnp.asarray(assessment.observations())
     evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes)
     simulator, fixed = simulator_for(world), Evaluability(config, assessment, kind, evaluator, frozen)
-    check_perturbed(fixed, simulator)
+    check_perturbed(fixed)
     return Learner(config, simulator, agent, fixed)
 
 
