@@ -103,8 +103,12 @@ class Assessment:
         return self.simulator.assess_each(acts, *how)
 
     def _how(
-        self, key: Key, replicates: int, deployment: AnyWorld, contexts: Float[Array, "C P"] | None
-    ) -> tuple[Any, AssessmentSize, Key, Mapping, Float[Array, "C Q"] | None]:
+        self,
+        key: Key | UInt32[Array, "count 2"],
+        replicates: int,
+        deployment: AnyWorld,
+        contexts: Float[Array, "C P"] | None,
+    ) -> tuple[Any, AssessmentSize, Any, Mapping, Float[Array, "C Q"] | None]:
         """What a simulator is told beside the policy, which takes the actions of the deployment world."""
         if contexts is not None:
             contexts = self._contexts_here(deployment, contexts)
