@@ -1,8 +1,9 @@
-"""Twenty odd policies, asked of an evaluator with a diverse memory: prediction, interval, warning and truth of each.
+"""Twenty odd policies, asked of the evaluator of a run in navigation: prediction, interval, warning and truth of each.
 
-    python -m benchmarks.odd_policies [--run RUN] [--updates 1000] [--seed 0] [--memory recent] [--settings '{…}']
+    python -m benchmarks.odd_policies [--run RUN] [--seed 0] [--settings '{"evaluator.memory": "diverse"}']
 
-Without a run, one is trained in navigation with a passive evaluator. Beside the table it counts how many policies are either
+Without a run, one is trained with the preset's settings and a passive evaluator. Beside the table it counts how many policies
+are either
 predicted within 15 % of the range of returns or flagged, and how many intervals hold the true value.
 """
 
@@ -22,6 +23,7 @@ from jax.tree_util import Partial
 import evarl
 from evarl.agents.perturbation import with_noise
 from evarl.evaluation.assess import assess_policy
+from evarl.evaluation.calibration import calibrated
 from evarl.evaluation.inputs import AssessedPolicy
 from evarl.evaluation.knowledge import judge
 from evarl.learning.engines import CompiledEngine
@@ -66,11 +68,9 @@ class Row:
         return self.flagged or abs(self.predicted - self.truth) <= reach
 
 
-def train(out: Path, memory: str, updates: int, seed: int, further: dict[str, Any]) -> evarl.Run:
+def train(out: Path, seed: int, further: dict[str, Any]) -> evarl.Run:
     """The navigation preset with a passive evaluator, and further settings."""
-    fitted = {"evaluator.memory": memory, "evaluator.policies": 50, "evaluator.final_steps": 3000}
-    fitted |= {"assessment.replicates": 16}
-    settings = {"evaluator_mode": "colearned", "updates": updates, "seed": seed} | fitted | further
+    settings = {"evaluator_mode": "colearned", "seed": seed} | further
     return evarl.train(evarl.with_settings(evarl.preset("navigation"), settings), out=out, quiet=True)
 
 
@@ -145,8 +145,12 @@ def ask(run: evarl.Run, policies: dict[str, AssessedPolicy], rollouts: int = 512
 
 
 def fresh_coverage(run: evarl.Run, policies: list[Any], count: int = 40) -> tuple[int, int]:
-    """How many intervals hold the value, of `count` new perturbed versions of each of some policies; and of how many."""
-    fixed, learnt = run.learner.evaluability, run.evaluator_state()
+    """How many intervals hold the value, of `count` new perturbed versions of each of some policies; and of how many.
+
+    The intervals are to hold for policies like those that calibrated them: perturbed versions of the final policy or, with a
+    diverse memory, of all policies of the run.
+    """
+    fixed, learnt = run.learner.evaluability, calibrated(run, run.seeds[0], run.evaluator_state())
     assert fixed is not None
     many = evarl.with_settings(run.config, {"evaluator.perturbed": count, "evaluator.perturbed_environments": 48})
     more = dataclasses.replace(fixed, config=many)
@@ -159,7 +163,7 @@ def fresh_coverage(run: evarl.Run, policies: list[Any], count: int = 40) -> tupl
         predicted = np.asarray(predict(learnt.state, records.behaviour, records.observation[:, :1]))[:, 0]
         for i in range(count):
             own = jax.tree.map(lambda leaf, at=i: leaf[at], records.behaviour)
-            interval = judge(learnt, run.config, own, float(predicted[i]), run.world.return_range()).interval
+            interval = judge(learnt, own, float(predicted[i]), run.world.return_range()).interval
             assert interval is not None
             held += interval.low <= records.target[i, :48].mean() <= interval.high
     return held, count * len(policies)
@@ -181,21 +185,15 @@ def main() -> None:
     """Train, ask, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path)
-    parser.add_argument("--memory", default="diverse")
-    parser.add_argument("--updates", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--settings", type=json.loads, default={}, help="further settings of the run, as JSON")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run = (
-            evarl.Run.load(given.run)
-            if given.run
-            else train(Path(folder) / "run", given.memory, given.updates, given.seed, given.settings)
-        )
+        run = evarl.Run.load(given.run) if given.run else train(Path(folder) / "run", given.seed, given.settings)
         (other,) = snapshots(run, run.seeds[-1] + 1, (run.config.updates,))
         early = snapshots(run, run.seeds[0], SNAPSHOTS)
         rows = ask(run, odd_policies(run, other, early))
-        fresh = None if run.evaluator_state().knowledge is None else fresh_coverage(run, [*early, run.policy_state()])
+        fresh = fresh_coverage(run, [run.policy_state()], 200)
         own = ask(run, {"its own policy": AssessedPolicy(Partial(run.learner.agent.act, run.policy_state()))})
     low, high = run.world.return_range() or (0.0, 0.0)
     reach = WITHIN * (high - low)
@@ -208,8 +206,7 @@ def main() -> None:
     unflagged = [row for row in known if not row.flagged]
     print(f"intervals that hold the truth: {sum(bool(row.covered) for row in known)} of {len(known)}, ", end="")
     print(f"of those not flagged {sum(bool(row.covered) for row in unflagged)} of {len(unflagged)}")
-    if fresh is not None:
-        print(f"of {fresh[1]} new perturbed policies: {fresh[0]} ({fresh[0] / fresh[1]:.0%}), values by 48 episodes")
+    print(f"of {fresh[1]} new perturbed policies: {fresh[0]} ({fresh[0] / fresh[1]:.0%}), values by 48 episodes")
     print(f"its own policy: |predicted − truth| = {abs(own[0].predicted - own[0].truth):.3f}")
 
 

@@ -99,7 +99,7 @@ def test_behaviour_far_from_all_that_is_remembered_is_outside(run):
 
 def test_what_is_known_is_saved_and_read_again(run):
     knowledge = run.evaluator_state(1).knowledge
-    assert (len(knowledge.fitted.returned), len(knowledge.held_out.returned)) == (120, 30)
+    assert (len(knowledge.others.returned), len(knowledge.held_out.returned)) == (120, 30)
     assert knowledge.earlier.rolled_out.shape == (6, 4)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(knowledge))
 
@@ -114,9 +114,9 @@ def test_assess_gives_an_interval_and_says_first_what_it_does_not_know(run, tmp_
     def elsewhere(seed, learnt):  # as if it remembered nothing but behaviour of another kind, 100 times over
         moved = lambda tree: jax.tree.map(lambda x: jnp.concatenate([x + 500.0] * 100), tree)  # noqa: E731
         known = learnt.knowledge
-        tripled = jax.tree.map(lambda x: jnp.concatenate([x] * 100), known.fitted)
-        fitted = tripled.replace(behaviour=moved(known.fitted.behaviour))
-        return learnt.replace(knowledge=known.replace(fitted=fitted, earlier=moved(known.earlier)))
+        tripled = jax.tree.map(lambda x: jnp.concatenate([x] * 100), known.others)
+        fitted = tripled.replace(behaviour=moved(known.others.behaviour))
+        return learnt.replace(knowledge=known.replace(others=fitted, earlier=moved(known.earlier)))
 
     changed = with_evaluators(run, tmp_path / "elsewhere", elsewhere)
     assert call(["assess", str(changed.path)]) == 0

@@ -44,6 +44,7 @@ TINY = {
     "evaluator.policies": 2,
     "evaluator.transitions": 5,
     "evaluator.reservoir": 150,
+    "evaluator.diversify_every": 1,
     "evaluator.perturbed": 25,
     "evaluator.perturbed_environments": 3,
 }
@@ -127,10 +128,10 @@ def replayed(world, act, seeds, horizon, keys):
     shown, rewards = np.full((horizon, *observation.shape), np.nan), np.full((horizon, len(seeds)), np.nan)
     alive, last = np.ones(len(seeds), bool), None
     for t, key in enumerate(jax.random.split(keys, horizon)):
-        last = np.asarray(act(key, observation, last, None if t == 0 else np.bool_(False)))
+        last = jax.device_get(act(key, observation, last, None if t == 0 else np.bool_(False)))
         for i in np.flatnonzero(alive):
             shown[t, i] = observation[i]
-            observation[i], rewards[t, i], terminated, _, _ = environments[i].step(int(last[i]))
+            observation[i], rewards[t, i], terminated, _, _ = environments[i].step(int(last.taken[i]))
             alive[i] = not terminated
     return shown, rewards
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
+from evarl.agents.perturbation import Acted
 from evarl.errors import InputError
 from evarl.simulation import AssessmentSize, Batch, Mapping, simulator_for
 from evarl.simulation.host import ActionError
@@ -145,7 +146,8 @@ class TiredCounter(Counter):
 def counting(offset, key, observation, last, first):
     """The number of the step plus an offset that is each policy's own, modulo 3."""
     begun = jnp.broadcast_to(offset, observation.shape[:1])
-    return begun if last is None else jnp.where(first, begun, (last + 1) % 3)
+    action = begun if last is None else jnp.where(first, begun, (last.taken + 1) % 3)
+    return Acted(action, action)
 
 
 def test_several_policies_play_whole_episodes_side_by_side(key):
@@ -177,7 +179,7 @@ def test_several_policies_take_an_assessment_side_by_side(key):
     """As each of them would alone."""
     mapping, size = Mapping(lambda shown: shown[1:], lambda action: 2 - action, Discrete(3)), AssessmentSize(3, 2)
     simulator, starts = simulator_for(Counter()), np.array([2, 5, 8])
-    same = lambda action, key, observation, last, first: jnp.broadcast_to(action, observation.shape[:1])  # noqa: E731
+    same = lambda action, key, observation, *_: Acted(*2 * (jnp.broadcast_to(action, observation.shape[:1]),))  # noqa: E731
     found = simulator.assess_each(Partial(same, jnp.arange(2)), starts, size, jax.random.split(key), mapping)
     assert found.observation.shape == (2, 3, 3, 2, 1)
     for policy in range(2):

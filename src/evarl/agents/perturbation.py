@@ -1,11 +1,11 @@
 """Perturbed policies: odd relatives of a policy, from which an evaluator learns what values other behaviour has.
 
-A perturbed policy has noise in its parameters, and acts in four steps: the noisy policy draws an action; with some probability a
-uniformly random action takes its place; with some probability its favourite action does; and with some probability the last
-action is repeated instead.
+A perturbed policy has noise in its parameters, and acts in five steps: the noisy policy draws an action; with some probability a
+uniformly random action takes its place; with some probability its favourite action does; with some probability the action that
+was decided on one step before is taken instead (a delay); and with some probability the last action is repeated.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,23 +32,33 @@ class Perturbation(struct.PyTreeNode):
     """Probability of a uniformly random action in place of the policy's."""
     favoured: Float[Array, "*count"]
     """Probability of one action that is always the same, as if an actuator were stuck."""
+    delayed: Float[Array, "*count"]
+    """Probability that the action decided on one step before is taken."""
     sticky: Float[Array, "*count"]
     """Probability that the last action is repeated."""
     favourite: Float[Array, "*count d"]
     """That action as numbers from 0 to 1: one for discrete actions, one for each coordinate of continuous ones."""
 
 
+class Acted(NamedTuple):
+    """The actions of one step, [N, ...]."""
+
+    taken: Array
+    decided: Array
+    """The actions before delay and repetition."""
+
+
 def draw_perturbations(space: Space, key: Key, count: int) -> Perturbation:
-    """Perturbations [count]. Each of the four parts is 0 with probability ⅔, so that one policy in five is left as it is."""
+    """Perturbations [count]. Each of the five parts is 0 with probability ⅔, so that one policy in eight is left as it is."""
     on_key, noise_key, share_key, whole_key, favourite_key = split(key, 5)
-    on = jax.random.bernoulli(on_key, 1 / 3, (4, count))
+    on = jax.random.bernoulli(on_key, 1 / 3, (5, count))
     exponent = jax.random.uniform(noise_key, (count,))
     noise = LEAST_NOISE * (MOST_NOISE / LEAST_NOISE) ** exponent
-    shares = jax.random.uniform(share_key, (3, count))
-    shares = jnp.where(jax.random.bernoulli(whole_key, WHOLE, (3, count)), 1.0, shares)
+    shares = jax.random.uniform(share_key, (4, count))
+    shares = jnp.where(jax.random.bernoulli(whole_key, WHOLE, (4, count)), 1.0, shares)
     favourite = jax.random.uniform(favourite_key, (count, space.size if isinstance(space, Box) else 1))
-    noise, random, favoured, sticky = (jnp.where(on[i], size, 0.0) for i, size in enumerate((noise, *shares)))
-    return Perturbation(noise, random, favoured, sticky, favourite)
+    sizes = jnp.where(on, jnp.concatenate([noise[None], shares]), 0.0)
+    return Perturbation(sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], favourite)
 
 
 def with_noise(policy: Any, size: Float[Array, ""], key: Key) -> Any:
@@ -65,22 +75,23 @@ def perturbed_action(
     how: Perturbation,
     key: Key,
     observation: Array,
-    last: Array | None,
+    last: Acted | None,
     first: Bool[Array, ""] | None,
-) -> Array:
+) -> Acted:
     """Actions [N, ...] of a perturbed policy whose parameters have their noise already.
 
-    Without a `last` action, or where it is the `first` step of an episode, nothing is repeated.
+    Without `last` actions, or where it is the `first` step of an episode, nothing is late or repeated.
     """
     own_key, random_key, chance_key = split(key, 3)
     action, _ = agent.act(policy, own_key, observation)
     count, rest = action.shape[0], (1,) * (action.ndim - 1)
-    chance = jax.random.uniform(unrolled(chance_key), (3, count, *rest))
+    chance = jax.random.uniform(unrolled(chance_key), (4, count, *rest))
     action = jnp.where(chance[0] < how.random, random_actions(agent.action_space, random_key, action), action)
     action = jnp.where(chance[1] < how.favoured, _favourite(agent.action_space, how.favourite, action), action)
     if last is None or first is None:
-        return action
-    return jnp.where((chance[2] < how.sticky) & ~first, last, action)
+        return Acted(action, action)
+    taken = jnp.where((chance[2] < how.delayed) & ~first, last.decided, action)
+    return Acted(jnp.where((chance[3] < how.sticky) & ~first, last.taken, taken), action)
 
 
 class PerturbedPolicy(struct.PyTreeNode):
@@ -91,7 +102,7 @@ class PerturbedPolicy(struct.PyTreeNode):
     how: Perturbation
     agent: Agent = struct.field(pytree_node=False)
 
-    def __call__(self, key: Key, observation: Array, last: Array | None, first: Bool[Array, ""] | None) -> Array:
+    def __call__(self, key: Key, observation: Array, last: Acted | None, first: Bool[Array, ""] | None) -> Acted:
         """Actions [N, ...] of one policy."""
         return perturbed_action(self.agent, self.policy, self.how, key, observation, last, first)
 

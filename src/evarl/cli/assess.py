@@ -27,8 +27,8 @@ MOST_RANGES = 6
 class Assess(PrintsResults):
     """Roll a policy through a run's assessment once, and predict its deployment value with the run's evaluator.
 
-    After training with --evaluator.memory diverse, the value has an interval, and behaviour that is unlike anything the evaluator
-    remembers is reported first.
+    The value has an interval, and behaviour that the evaluator knows nothing about is reported first. For both, perturbed
+    versions of the final policy are tried when a run's evaluator is asked for the first time.
     """
 
     run: RunPath
@@ -56,6 +56,8 @@ class Assess(PrintsResults):
     truth_episodes: int | None = None
     """Episodes by which the true value on this site is measured where it is not exact; by default 256, or 32 in worlds on the
     host; 0: none."""
+    interval: bool = True
+    """Whether to try perturbed policies for an interval and a warning; --no-interval is quicker the first time."""
 
 
 def run(arguments: list[str]) -> None:

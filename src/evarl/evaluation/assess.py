@@ -13,6 +13,7 @@ from jaxtyping import Float
 from evarl.assessment.behaviour import Behaviour
 from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
+from evarl.evaluation.calibration import calibrated
 from evarl.evaluation.inputs import AssessedPolicy, agent_policy, import_policy, opened, read_policy, root_key
 from evarl.evaluation.knowledge import Judgement, judge
 from evarl.evaluation.predictions import Assessed, BehaviourPredictor
@@ -134,6 +135,7 @@ def assess(
     context: Sequence[str] | Mapping[str, float] | None = None,
     truth_episodes: int | None = None,
     evaluator: str | Path | None = None,
+    interval: bool = True,
 ) -> AssessmentResult:
     """Roll a policy through the run's assessment once and predict its value with the evaluator of `seed` (the first).
 
@@ -141,7 +143,8 @@ def assess(
     function given as "module:name" (`policy_import`). `evaluator` is a file with another evaluator for the same assessment, such
     as one made by `evarl pretrain`. In a family of worlds, the assessment is taken on one site, whose
     `context` is given as {"bridge": 0.4} or drawn. The value there is exact where the world is finite, else measured by
-    `truth_episodes` episodes (256, or 32 on the host; 0 leaves it out).
+    `truth_episodes` episodes (256, or 32 on the host; 0 leaves it out). Without an `interval`, no perturbed policies are tried
+    to find out how wrong the evaluator is.
 
     >>> import evarl, tempfile
     >>> fitted = {"evaluator.warmup": 1, "evaluator.initial_steps": 5, "beta": 0.05, "updates": 2, "steps": 8}
@@ -162,6 +165,8 @@ def assess(
     starts, assessed = _tested(run, predictor, assessed_policy, site, (start_key, assessment_key), samples)
     if site is not None:
         on_site["truth"] = _truth(run, assessed_policy, site, truth_key, truth_episodes, policy_import is None)
+    if interval and not_fitted(learnt, run.config, seed) is None:
+        learnt = calibrated(run, seed, learnt, own=evaluator is None)
     found = _result(run, (seed, learnt), name, predictor, starts, assessed)
     if given:
         at_states = np.empty(0) if found.not_fitted else predictor.predict(learnt.state, assessed.behaviour, queries)
@@ -176,7 +181,10 @@ def assess_policy(
     keys = jax.random.split(root_key(random_seed))
     predictor, seed = BehaviourPredictor(run, None, name), run.seeds[0] if seed is None else seed
     starts, assessed = _tested(run, predictor, policy, None, (keys[0], keys[1]), samples)
-    return _result(run, (seed, run.evaluator_state(seed)), name, predictor, starts, assessed)
+    learnt = run.evaluator_state(seed)
+    if not_fitted(learnt, run.config, seed) is None:
+        learnt = calibrated(run, seed, learnt)
+    return _result(run, (seed, learnt), name, predictor, starts, assessed)
 
 
 def _result(
@@ -208,7 +216,7 @@ def _result(
         distinct=starts.distinct,
         states=[],
         predicted_at_states=np.empty(0),
-        judgement=judge(learnt, run.config, assessed.behaviour, mean, run.world.return_range() or (-np.inf, np.inf)),
+        judgement=judge(learnt, assessed.behaviour, mean, run.world.return_range() or (-np.inf, np.inf)),
     )
 
 

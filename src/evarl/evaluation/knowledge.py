@@ -10,8 +10,10 @@ that were held out (a tolerance interval; with the ⌈(n + 1) · 0.9⌉-th, spli
 over held-out sets, and about half of all evaluators would cover less). u says how hard policies of this behaviour are to
 predict: the mean error on the nearest behaviours that the evaluator *was* fitted to. Whatever u is, the interval is valid.
 
-**Warning.** The distance of Ξ to the nearest remembered behaviour, in standardised units, is compared with the distance of each
-remembered behaviour to the nearest other one. If hardly any of these are as large, Ξ is unlike anything that was remembered.
+**Warning.** An evaluator may know nothing about a behaviour for two reasons. First, it is unlike anything that was remembered:
+the distance of Ξ to the nearest remembered behaviour, in standardised units, is compared with the distance of each remembered
+behaviour to the nearest other one, and hardly any of these are as large. Second, it is like behaviour that was mispredicted: the
+mean error on the nearest perturbed policies is larger than MISSED of the range of all returns.
 """
 
 from typing import NamedTuple
@@ -23,9 +25,8 @@ from jaxtyping import Float
 
 from evarl.assessment.behaviour import Behaviour
 from evarl.bounds.ranks import least_rollouts, order_index
-from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator, features, standardised_behaviour
+from evarl.evaluators.evaluator import LearntEvaluator, features
 from evarl.evaluators.knowledge import Known
-from evarl.learning.configuration import TrainConfig
 from evarl.stats.conformal import conformal_p_value
 
 SHARE = 0.9
@@ -36,6 +37,8 @@ LEVEL = 0.02
 """A behaviour is outside of what is known if its p-value is below this."""
 NEIGHBOURS = 5
 """Fitted policies whose errors say how hard a behaviour is to predict."""
+MISSED = 0.1
+"""Mean error on similar policies, relative to the range of returns, above which a behaviour is not known."""
 FLOOR = 0.1
 """Least difficulty, relative to the mean error on all fitted policies."""
 
@@ -74,6 +77,23 @@ class Outside(NamedTuple):
         )
 
 
+class Mispredicted(NamedTuple):
+    """A behaviour about which the evaluator is known to be wrong."""
+
+    error: float
+    """Mean absolute error on the perturbed policies that behaved most alike."""
+    spread: float
+    """Range of the mean returns of all perturbed policies."""
+    policies: int
+    """How many of them behaved most alike."""
+
+    def __str__(self) -> str:
+        return (
+            f"the values of the {self.policies} perturbed policies that behaved most alike were mispredicted by "
+            f"{self.error:.3g} on average, where all returns lie within {self.spread:.3g} of one another"
+        )
+
+
 class Judgement(NamedTuple):
     """What stands beside a prediction."""
 
@@ -82,13 +102,12 @@ class Judgement(NamedTuple):
     """Why there is no interval; None if there is one."""
     p_value: float | None
     """Of the distance to what is remembered; None if the memory was not diverse."""
-    outside: Outside | None
+    outside: Outside | Mispredicted | None
     """None if the behaviour is like others, or if that is not known."""
 
 
 def judge(
     learnt: LearntEvaluator,
-    config: TrainConfig,
     behaviour: Behaviour,
     predicted: float | None,
     possible: tuple[float, float] = (-np.inf, np.inf),
@@ -99,30 +118,26 @@ def judge(
     """
     knowledge = learnt.knowledge
     if knowledge is None:
-        memory = config.evaluator.memory
-        why = "was trained with --evaluator.memory recent" if memory == "recent" else "remembers no perturbed policies"
-        why = f"no policies were held out to calibrate it, since the evaluator {why}"
-        return Judgement(None, f"{why}; train with --evaluator.memory diverse", None, None)
-    own = _points(learnt.state, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], behaviour))
-    shown = knowledge.fitted.behaviour, knowledge.earlier
-    remembered = np.concatenate([_points(learnt.state, one) for one in shown])
-    outside, p_value = _outside(remembered, own)
+        return Judgement(None, "it was not asked for", None, None)
+    points = Standardised.by(knowledge.others)
+    own = points.of(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], behaviour))
+    others = points.of(knowledge.others.behaviour)
+    outside, p_value = _outside(np.concatenate([others, points.of(knowledge.earlier)]), own)
     if predicted is None:
         return Judgement(None, "the evaluator was not fitted", p_value, outside)
-    scale = lambda points: difficulty(points, _points(learnt.state, knowledge.fitted.behaviour), knowledge.fitted)  # noqa: E731
-    held_out = knowledge.held_out
-    scores = errors(held_out) / scale(_points(learnt.state, held_out.behaviour))
+    missed = outside or _mispredicted(knowledge.others, others, own)
+    scores = errors(knowledge.held_out) / difficulty(points.of(knowledge.held_out.behaviour), others, knowledge.others)
     count, least = len(scores), least_rollouts(1 - SHARE, DOUBT)
     if count < least:
         why = (
             f"{count} held-out policies are too few for {SHARE:.0%} at confidence {1 - DOUBT:.0%}, which takes {least}"
         )
-        why = f"{why}; train for more updates, or raise --evaluator.reservoir"
-        return Judgement(None, why, p_value, outside)
-    reach = tolerance_quantile(scores) * float(scale(own)[0])
+        why = f"{why}; raise --evaluator.reservoir, --evaluator.perturbed or --updates"
+        return Judgement(None, why, p_value, missed)
+    reach = tolerance_quantile(scores) * float(difficulty(own, others, knowledge.others)[0])
     lowest, highest = possible
     low, high = max(predicted - reach, lowest), min(predicted + reach, highest)
-    return Judgement(PredictionInterval(low, high, SHARE, 1 - DOUBT, count), None, p_value, outside)
+    return Judgement(PredictionInterval(low, high, SHARE, 1 - DOUBT, count), None, p_value, missed)
 
 
 def tolerance_quantile(scores: Float[np.ndarray, " n"]) -> float:
@@ -138,8 +153,13 @@ def errors(known: Known) -> Float[np.ndarray, " n"]:
 def difficulty(points: Asked, fitted: Points, known: Known) -> Float[np.ndarray, " m"]:
     """The mean error on the NEIGHBOURS fitted policies nearest to each of m points, and a little of the mean over all of them."""
     wrong = errors(known)
+    return error_nearby(points, fitted, known) + FLOOR * wrong.mean() + np.finfo(np.float32).tiny
+
+
+def error_nearby(points: Asked, fitted: Points, known: Known) -> Float[np.ndarray, " m"]:
+    """The mean error on the NEIGHBOURS known policies nearest to each of m points."""
     nearest = np.argsort(distances(points, fitted), axis=1, kind="stable")[:, :NEIGHBOURS]
-    return wrong[nearest].mean(axis=1) + FLOOR * wrong.mean() + np.finfo(np.float32).tiny
+    return errors(known)[nearest].mean(axis=1)
 
 
 def distances(points: Asked, others: Points) -> Float[np.ndarray, "m n"]:
@@ -157,7 +177,34 @@ def _outside(remembered: Points, own: Asked) -> tuple[Outside | None, float]:
     return Outside(distance, float(np.median(usual)), p_value, LEVEL, len(remembered)), p_value
 
 
-def _points(state: EvaluatorState, behaviour: Behaviour) -> Points:
-    """Stacked behaviours [n, k, ...] as points, standardised as the evaluator sees them."""
-    shown = jax.vmap(lambda one: features(standardised_behaviour(state, one)))(behaviour)
-    return np.asarray(shown, np.float64).reshape(shown.shape[0], -1)
+def _mispredicted(known: Known, points: Points, own: Asked) -> Mispredicted | None:
+    error = float(error_nearby(own, points, known)[0])
+    spread = float(np.ptp(np.asarray(known.returned, np.float64)))
+    if error <= MISSED * spread:
+        return None
+    return Mispredicted(error, spread, min(NEIGHBOURS, len(known.returned)))
+
+
+class Standardised(NamedTuple):
+    """Behaviours as points, whose coordinates are in deviations of what some policies showed."""
+
+    mean: Float[np.ndarray, " d"]
+    deviation: Float[np.ndarray, " d"]
+
+    @classmethod
+    def by(cls, known: Known) -> "Standardised":
+        """In the deviations of these policies; what they all share counts as it is."""
+        rows = _rows(known.behaviour)
+        deviation = rows.std(axis=0)
+        return cls(
+            rows.mean(axis=0), np.where(deviation > np.finfo(np.float32).eps * np.abs(rows).max(), deviation, 1.0)
+        )
+
+    def of(self, behaviour: Behaviour) -> Points:
+        """Stacked behaviours [n, k, ...] as points."""
+        return (_rows(behaviour) - self.mean) / self.deviation
+
+
+def _rows(behaviour: Behaviour) -> Points:
+    shown = np.asarray(jax.vmap(features)(behaviour), np.float64)
+    return shown.reshape(len(shown), -1)

@@ -76,12 +76,14 @@ class EvaluatorConfig:
     reservoir: int = 400
     """Slots of a diverse memory for earlier policies, and again as many for perturbed ones; both are uniform samples of the whole
     run. Every fifth perturbed policy is never fitted to: it calibrates intervals."""
-    perturbed: int = 4
-    """Perturbed versions of the policy that a diverse memory is offered in each update: noise in the parameters, random
-    actions, one action that is favoured, repeated actions. They cost environment steps and never enter the policy gradient."""
+    diversify_every: int = 10
+    """A diverse memory is offered the current policy and perturbed versions of it in one update out of this many."""
+    perturbed: int = 8
+    """Perturbed versions of the policy that a diverse memory is then offered: noise in the parameters, random actions, one
+    action that is favoured, delayed and repeated actions. They cost environment steps and never enter the policy gradient."""
     perturbed_environments: int = 4
     """Environments in which each perturbed policy plays one whole episode."""
-    recent_share: float = 0.8
+    recent_share: float = 0.95
     """Weight of the most recent policies in the loss of a diverse memory; the others share the rest."""
     states: Literal["visited", "start"] = "visited"
     """States at which returns are remembered: all that a policy visits, or only those in which its episodes begin, where the
@@ -117,7 +119,7 @@ class EvaluatorConfig:
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
-        for name in ("batch_size", "steps", "policies", "every", "warmup_window", "target_interval"):
+        for name in ("batch_size", "steps", "policies", "every", "diversify_every", "warmup_window", "target_interval"):
             whole(flag("evaluator", name), getattr(self, name))
         for name in ("initial_steps", "warmup", "final_steps"):
             whole(flag("evaluator", name), getattr(self, name), least=0)

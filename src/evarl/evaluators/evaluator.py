@@ -62,11 +62,28 @@ class Offered(NamedTuple):
     perturbed: Int[Array, ""]
 
 
+class Batch(NamedTuple):
+    """Rows of a memory for one gradient step."""
+
+    records: PolicyRecord
+    """[m, q, ...]"""
+    recent: int | None
+    """How many of the m policies, the first ones, are of the most recent; None if all are."""
+
+
 class LowerQuantile(struct.PyTreeNode):
     """The network of a lower quantile, as it is fitted."""
 
     parameters: Any
     optimizer: optax.OptState
+
+
+class Scales(NamedTuple):
+    """By what an evaluator standardises."""
+
+    target: RunningScale
+    behaviour: Any
+    observation: RunningScale
 
 
 class EvaluatorState(struct.PyTreeNode):
@@ -80,6 +97,15 @@ class EvaluatorState(struct.PyTreeNode):
     observation: RunningScale
     lower: LowerQuantile | None = None
     """None unless the configuration has a `lower_quantile`."""
+
+    @property
+    def scales(self) -> "Scales":
+        """By what observations, returns and behaviours are standardised."""
+        return Scales(self.target, self.behaviour, self.observation)
+
+    def rescaled(self, scales: "Scales") -> "EvaluatorState":
+        """The state with other scales."""
+        return self.replace(**scales._asdict())
 
     def steps(self) -> int:
         """Gradient steps taken so far, as the optimiser counts them; 0 if it was never fitted."""
@@ -151,7 +177,7 @@ class Evaluator:
         returns = record.target if record.following is None else typical_returns(record.following)
         return state.replace(target=state.target.update(returns, rate), behaviour=behaviour)
 
-    def rescale_to(self, state: EvaluatorState, memory: Memory, policies: Offered) -> EvaluatorState:
+    def scales(self, state: EvaluatorState, memory: Memory, policies: Offered) -> Scales:
         """Scales of all policies in the reservoirs that the evaluator may be fitted to, in place of running ones.
 
         The running scales follow the newest policies. When these hardly differ any more, an odd behaviour would be many
@@ -166,12 +192,12 @@ class Evaluator:
             moments = [[_mean_of(x**power, used) for x, used in both] for power in (1, 2)]
             return RunningScale(*(jnp.mean(jnp.stack(moment), axis=0) for moment in moments))
 
-        slots = [one.slots for one, _ in filled]
+        slots, observation = [one.slots for one, _ in filled], state.observation
         if self.observation_space.dtype != "bool":
-            state = state.replace(observation=scale([x.observation for x in slots], state.observation.mean.shape))
+            observation = scale([x.observation for x in slots], observation.mean.shape)
         shown = lambda old, *leaves: scale(list(leaves), old.mean.shape)  # noqa: E731
         behaviour = _with_scales(shown, state.behaviour, *(x.behaviour for x in slots))
-        return state.replace(target=scale([x.target for x in slots], ()), behaviour=behaviour)
+        return Scales(scale([x.target for x in slots], ()), behaviour, observation)
 
     def fit(
         self,
@@ -193,19 +219,19 @@ class Evaluator:
 
         def one_step(index: Array, carry: tuple[EvaluatorState, Array, Any]) -> tuple[EvaluatorState, Array, Any]:
             state, total, copy = carry
-            batches = self._batches(memory, filled, jax.random.fold_in(unrolled(key), index), offered)
+            records, recent = self._batch(memory, filled, jax.random.fold_in(unrolled(key), index), offered)
             if copy is not None:
                 due = jnp.asarray(index, jnp.int32) % interval == 0
                 copy = jax.tree.map(lambda old, new: jnp.where(due, new, old), copy, state.parameters)
             targets = state.parameters if copy is None else copy
-            batches = tuple(self._with_targets(state, targets, batch) for batch in batches)
+            batch = self._with_targets(state, targets, records)
             past = jnp.asarray(index, jnp.float32) / jnp.asarray(steps, jnp.float32)
             share = jnp.where(decay, 1.0 - past, 1.0)
             slopes = jax.value_and_grad(self._weighted_loss, has_aux=True)
-            (_, loss), gradient = slopes(state.parameters, state, batches)
+            (_, loss), gradient = slopes(state.parameters, state, batch, recent)
             lower = state.lower
             if lower is not None:
-                slope = jax.grad(self._pinball_loss)(lower.parameters, state, batches[0])
+                slope = jax.grad(self._pinball_loss)(lower.parameters, state, batch)
                 lower = LowerQuantile(*self._descend(slope, lower.optimizer, lower.parameters, share))
             parameters, optimizer = self._descend(gradient, state.optimizer, state.parameters, share)
             return state.replace(parameters=parameters, optimizer=optimizer, lower=lower), total + loss, copy
@@ -215,33 +241,33 @@ class Evaluator:
         mean = total / jnp.maximum(steps, 1).astype(jnp.float32)
         return state, mean * state.target.deviation() ** 2
 
-    def _batches(
-        self, memory: Memory, filled: Int[Array, ""], key: Key, offered: Offered | None
-    ) -> tuple[PolicyRecord, ...]:
-        """Rows of the most recent policies and, from a diverse memory, of each reservoir."""
+    def _batch(self, memory: Memory, filled: Int[Array, ""], key: Key, offered: Offered | None) -> Batch:
+        """Rows of the most recent policies and, from a diverse memory, as many of the reservoirs behind them."""
         size, reservoirs = self.config.batch_size, _reservoirs(memory, offered)
         if not reservoirs:
-            return (memory.sample(key, filled, size),)
-        recent, *others = jax.random.split(key, 1 + len(reservoirs))
-        each = max(1, size // len(reservoirs))
-        rest = [one.sample(own, count, each) for own, (one, count) in zip(others, reservoirs, strict=True)]
-        return memory.sample(recent, filled, size), *rest
+            return Batch(memory.sample(key, filled, size), None)
+        own, *others = jax.random.split(key, 1 + len(reservoirs))
+        recent = memory.sample_few(own, filled, max(1, size // 2))
+        each, rows = max(1, size // 2 // len(reservoirs)), recent.target.shape[1]
+        rest = [one.sample(own, count, each, rows) for own, (one, count) in zip(others, reservoirs, strict=True)]
+        together = jax.tree.map(lambda *parts: jnp.concatenate(parts), recent, *rest)
+        return Batch(together, len(recent.target))
 
     def _weighted_loss(
-        self, parameters: Any, state: EvaluatorState, batches: tuple[PolicyRecord, ...]
+        self, parameters: Any, state: EvaluatorState, batch: PolicyRecord, recent: int | None
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The loss that is minimised, and the one on the most recent policies, which is the same without reservoirs.
 
-        With them the weight of the recent policies is `recent_share`, and the reservoirs share the rest. The returns of recent
-        policies vary less than those of all; their loss is divided by its own variance, so that it is as exact as without.
+        With them the weight of the first `recent` policies is `recent_share`, and the others share the rest. The returns of
+        recent policies vary less than those of all; their loss is divided by its own variance, so that it is as exact as without.
         """
-        recent, *rest = (self._loss(parameters, state, batch) for batch in batches)
-        if not rest:
-            return recent, recent
-        share = self.config.recent_share
-        relative = jnp.var(batches[0].target) / state.target.deviation() ** 2
-        own = recent / jnp.clip(relative, LEAST_VARIANCE, 1.0)
-        return share * own + (1.0 - share) * jnp.stack(rest).mean(), recent
+        squared = self._squared_errors(parameters, state, batch)
+        if recent is None:
+            return squared.mean(), squared.mean()
+        share, loss = self.config.recent_share, squared[:recent].mean()
+        relative = jnp.var(batch.target[:recent]) / state.target.deviation() ** 2
+        own = loss / jnp.clip(relative, LEAST_VARIANCE, 1.0)
+        return share * own + (1.0 - share) * squared[recent:].mean(), loss
 
     def _descend(
         self, gradient: Any, optimizer: optax.OptState, parameters: Any, share: Float[Array, ""]
@@ -269,11 +295,11 @@ class Evaluator:
         error = (batch.told - state.target.mean) / state.target.deviation() - predict(batch)
         return jnp.mean(jnp.maximum(level * error, (level - 1.0) * error))
 
-    def _loss(self, parameters: Any, state: EvaluatorState, batch: PolicyRecord) -> Float[Array, ""]:
-        """Mean squared error in standardised units; each behaviour is read once for all its queries."""
+    def _squared_errors(self, parameters: Any, state: EvaluatorState, batch: PolicyRecord) -> Float[Array, "m q"]:
+        """Squared errors in standardised units; each behaviour is read once for all its queries."""
         predict = jax.vmap(lambda row: self._standardised(state, parameters, row.behaviour, row.observation))
         target = (batch.target - state.target.mean) / state.target.deviation()
-        return jnp.mean((predict(batch) - target) ** 2)
+        return (predict(batch) - target) ** 2
 
     def _in_rewards(self, state: EvaluatorState, parameters: Any, behaviour: Behaviour, queries: Array) -> Array:
         """What a network predicts, in units of reward."""

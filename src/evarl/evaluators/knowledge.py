@@ -18,11 +18,11 @@ class Known(struct.PyTreeNode):
 
 
 class Knowledge(struct.PyTreeNode):
-    """Perturbed policies of a diverse memory."""
+    """Perturbed policies, of a diverse memory or tried after training, and policies of the run itself."""
 
-    fitted: Known
-    """Those that fitting has used."""
+    others: Known
+    """Those that tell how wrong the evaluator is about which behaviour; of a diverse memory, those that it was fitted to."""
     held_out: Known
-    """Those that it never has, by which intervals are calibrated."""
+    """Those that it was not fitted to and that are used for nothing else: they calibrate intervals."""
     earlier: Behaviour
     """[n, k, ...] behaviours of policies of the run itself, which were all fitted to."""

@@ -62,11 +62,13 @@ class Reservoir(struct.PyTreeNode):
         """The number n of slots."""
         return self.slots.target.shape[0]
 
-    def offer(self, offered: Int[Array, ""], records: PolicyRecord, key: Key) -> "Reservoir":
-        """The sample after C more records, when `offered` were offered before."""
+    def offer(
+        self, offered: Int[Array, ""], records: PolicyRecord, key: Key, due: bool | Bool[Array, ""] = True
+    ) -> "Reservoir":
+        """The sample after C more records, when `offered` were offered before; the same sample if they are not `due`."""
         count = records.target.shape[0]
         place = offered + jnp.arange(1, count + 1, dtype=jnp.int32)  # the i of the i-th record
-        slot = reservoir_slots(unrolled(key), place, jnp.ones(count, bool), self.size)
+        slot = reservoir_slots(unrolled(key), place, jnp.broadcast_to(due, (count,)), self.size)
         write = lambda table, entries: table.at[slot].set(entries, mode="drop")  # noqa: E731
         return self.replace(slots=jax.tree.map(write, self.slots, records))
 
@@ -78,10 +80,9 @@ class Reservoir(struct.PyTreeNode):
         """Which slots have been filled after so many records."""
         return jnp.arange(self.size, dtype=jnp.int32) < offered
 
-    def sample(self, key: Key, offered: Int[Array, ""], batch_size: int) -> PolicyRecord:
-        """About `batch_size` rows of slots that are filled and not held out, up to four of each: [p, q, ...] and [p, k, ...]."""
+    def sample(self, key: Key, offered: Int[Array, ""], batch_size: int, rows: int) -> PolicyRecord:
+        """About `batch_size` rows of slots that are filled and not held out, `rows` of each: [p, rows, ...] and [p, k, ...]."""
         own, rows_key = split(key)
-        rows = min(4, self.slots.target.shape[1])
         policies = max(1, batch_size // rows)
         filled = jnp.minimum(offered, self.size)
         skipped = HELD_OUT - 1 if self.holds_out else self.size
@@ -128,14 +129,24 @@ class Memory(struct.PyTreeNode):
         Drawing them grouped by policy lets an evaluator read each behaviour once. While only some slots are filled, those are
         used more than once. If there are more slots than rows, some are drawn at random, with up to four rows of each.
         """
-        policies, transitions = self.slots.target.shape
+        policies = self.policies
         if policies <= batch_size:
-            slots = jnp.arange(policies) % filled
-        else:
-            key, own = jax.random.split(key)
-            policies = max(1, batch_size // min(4, transitions))
-            slots = jax.random.randint(own, (policies,), 0, filled)
-        return _rows(self.slots, slots, -(-batch_size // policies), key)
+            return _rows(self.slots, jnp.arange(policies) % filled, -(-batch_size // policies), key)
+        return self.sample_few(key, filled, batch_size)
+
+    def sample_few(self, key: Key, filled: Int[Array, ""], batch_size: int) -> PolicyRecord:
+        """About `batch_size` rows, `rows_each` of every policy that is drawn; of all policies equally many, if they suffice."""
+        count = max(1, batch_size // self.rows_each)
+        if self.policies <= count:
+            return _rows(self.slots, jnp.arange(count) % filled, self.rows_each, key)
+        key, own = jax.random.split(key)
+        slots = jax.random.randint(own, (count,), 0, filled)
+        return _rows(self.slots, slots, -(-batch_size // count), key)
+
+    @property
+    def rows_each(self) -> int:
+        """Rows of one policy in a batch that many policies share."""
+        return min(4, *(x.slots.target.shape[1] for x in (self, self.earlier, self.perturbed) if x is not None))
 
 
 def empty_slots(count: int, states: int, space: Box, behaviour: Any, told: bool = False) -> PolicyRecord:
@@ -148,7 +159,7 @@ def empty_slots(count: int, states: int, space: Box, behaviour: Any, told: bool 
 
 def _rows(slots: PolicyRecord, chosen: Int[Array, " p"], count: int, key: Key) -> PolicyRecord:
     """`count` random rows of each of the chosen slots."""
-    rows = jax.random.randint(key, (chosen.shape[0], count), 0, slots.target.shape[1])
+    rows = jax.random.randint(unrolled(key), (chosen.shape[0], count), 0, slots.target.shape[1])
     observation, target, told, following = jax.tree.map(
         lambda table: table[chosen[:, None], rows], (slots.observation, slots.target, slots.told, slots.following)
     )

@@ -118,7 +118,12 @@ class Evaluability:
         settings = self.config.evaluator
         if settings.memory == "recent":
             return None
-        return Offered(jnp.int32(updates * self.contexts), jnp.int32(updates * settings.perturbed))
+        times = (updates + settings.diversify_every - 1) // settings.diversify_every
+        return Offered(jnp.int32(times * self.contexts), jnp.int32(times * settings.perturbed))
+
+    def diversified(self, index: int | Int[Array, ""]) -> Any:
+        """Whether the reservoirs of a diverse memory are offered policies in the update with this index."""
+        return index % self.config.evaluator.diversify_every == 0
 
     @property
     def thinning(self) -> Thinning:
@@ -234,9 +239,10 @@ def remember(
     observation, target, told, onward = batch
     behaviour = behaviours(evidence.observed.behaviour, contexts)
     records = PolicyRecord(observation, target, behaviour, told, onward)
+    diverse = state.memory.earlier is not None  # then the scales are those of the reservoirs
     return state.replace(
         memory=state.memory.store(index, records),
-        evaluator=fixed.evaluator.rescale(state.evaluator, records, rate),
+        evaluator=state.evaluator if diverse else fixed.evaluator.rescale(state.evaluator, records, rate),
         lowest=jax.tree.map(lambda old, new: jnp.minimum(old, new.min(axis=0)), state.lowest, behaviour),
         highest=jax.tree.map(lambda old, new: jnp.maximum(old, new.max(axis=0)), state.highest, behaviour),
     )
@@ -250,19 +256,28 @@ def remember_diverse(
     perturbed: PolicyRecord | None,
     key: Key,
 ) -> EvaluationState:
-    """Offer the current policy and its perturbed versions to the reservoirs of a diverse memory."""
+    """Offer the current policy and its perturbed versions to the reservoirs of a diverse memory, if that is due.
+
+    In other updates the same is written to no slot: a branch that left the reservoirs as they are would copy them.
+    """
     memory, before, after = state.memory, fixed.offered(index), fixed.offered(index + 1)
     if memory is None or memory.earlier is None or before is None or after is None:
         return state
+    due = fixed.diversified(index)
     rows_key, *keys = split(key, 3)
     records = _few_states(fixed, evidence, rows_key)
-    memory = memory.replace(earlier=memory.earlier.offer(before.earlier, records, keys[0]))
+    memory = memory.replace(earlier=memory.earlier.offer(before.earlier, records, keys[0], due))
     lowest, highest = state.lowest, state.highest
     if memory.perturbed is not None and perturbed is not None:
-        memory = memory.replace(perturbed=memory.perturbed.offer(before.perturbed, perturbed, keys[1]))
-        lowest = jax.tree.map(lambda old, new: jnp.minimum(old, new.min(axis=0)), lowest, perturbed.behaviour)
-        highest = jax.tree.map(lambda old, new: jnp.maximum(old, new.max(axis=0)), highest, perturbed.behaviour)
-    evaluator = fixed.evaluator.rescale_to(state.evaluator, memory, after)
+        memory = memory.replace(perturbed=memory.perturbed.offer(before.perturbed, perturbed, keys[1], due))
+        least = lambda old, new: jnp.minimum(old, jnp.where(due, new.min(axis=0), old))  # noqa: E731
+        greatest = lambda old, new: jnp.maximum(old, jnp.where(due, new.max(axis=0), old))  # noqa: E731
+        lowest = jax.tree.map(least, lowest, perturbed.behaviour)
+        highest = jax.tree.map(greatest, highest, perturbed.behaviour)
+    scales = jax.lax.cond(
+        due, lambda: fixed.evaluator.scales(state.evaluator, memory, after), lambda: state.evaluator.scales
+    )
+    evaluator = state.evaluator.rescaled(scales)
     return state.replace(memory=memory, evaluator=evaluator, lowest=lowest, highest=highest)
 
 

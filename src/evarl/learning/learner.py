@@ -19,7 +19,7 @@ from evarl.keys import split
 from evarl.learning import evaluability
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import Evaluability, EvaluationState
-from evarl.learning.perturbed import Tried, check_perturbed, try_perturbed
+from evarl.learning.perturbed import Tried, check_perturbed, nothing_tried, try_perturbed
 from evarl.simulation.episodes import EpisodeClock, episode_statistics
 from evarl.simulation.rollouts import AssessmentRollout, Batch, unchanged
 from evarl.simulation.simulator import Simulator, simulator_for
@@ -148,7 +148,10 @@ class Learner:
         if diverse and self.config.evaluator.perturbed:
             assert fixed is not None
             assert keys.perturb is not None
-            perturbed = try_perturbed(fixed, self.simulator, self.agent, policy, keys.perturb)
+            own = fixed, self.simulator, self.agent, policy, keys.perturb
+            perturbed = self.simulator.sometimes(
+                fixed.diversified(index), lambda: try_perturbed(*own), nothing_tried(fixed)
+            )
         return worlds, Experience(trajectory, rollout, keys, perturbed)
 
     @property

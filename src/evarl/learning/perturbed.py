@@ -11,7 +11,7 @@ from evarl.agents.agent import Agent
 from evarl.agents.perturbation import PerturbedPolicy, draw_perturbations, with_noise
 from evarl.assessment.behaviour import observe
 from evarl.errors import InputError
-from evarl.evaluators.memory import PolicyRecord
+from evarl.evaluators.memory import PolicyRecord, empty_slots
 from evarl.keys import split
 from evarl.learning.evaluability import Evaluability, nth_places
 from evarl.simulation.rollouts import AssessmentRollout
@@ -79,6 +79,13 @@ def _record(fixed: Evaluability, discount: float, played: AssessmentRollout, tak
 
     tried = jax.vmap(one)(played, taken)
     return tried._replace(steps=tried.steps.sum(dtype=jnp.int32))
+
+
+def nothing_tried(fixed: Evaluability) -> Tried:
+    """Empty records of the same shapes, for updates in which no perturbed policies are tried."""
+    space, shapes = fixed.evaluator.observation_space, fixed.evaluator.behaviour
+    records = empty_slots(fixed.config.evaluator.perturbed, sum(fixed.kept_diverse), space, shapes)
+    return Tried(records, jnp.zeros((), jnp.int32))
 
 
 def kept_states(alive: Bool[Array, "T E"], starts: int, others: int) -> Int[Array, " count"]:

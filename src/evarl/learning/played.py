@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from evarl.agents.perturbation import Acted
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import behaviour_kind, observe
 from evarl.errors import InputError
@@ -124,7 +125,8 @@ def _recorder(
     def record(policy: Any, key: Key) -> tuple[PolicyRecord, PolicyRecord]:
         play_key, assess_key, rows_key = split(key, 3)
         act = lambda key, observation: agent.act(policy, key, observation)  # noqa: E731
-        played = simulator.episodes(lambda key, seen, *_: act(key, seen)[0], size.episodes, play_key)
+        unperturbed = lambda key, seen, *_: Acted(*2 * act(key, seen)[:1])  # noqa: E731
+        played = simulator.episodes(unperturbed, size.episodes, play_key)
         taken = assessment.take(act, assess_key, config.assessment.replicates, world)
         probabilities = lambda observation: agent.distribution(policy, observation)  # noqa: E731
         behaviour = observe(kind, taken, probabilities, assessment.discount).behaviour

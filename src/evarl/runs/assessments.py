@@ -178,7 +178,7 @@ def _knowledge_template(path: Path, about: dict[str, str], behaviour: Any) -> Kn
 
 
 def _parts(knowledge: Knowledge) -> tuple[Known, Known, Any]:
-    return knowledge.fitted, knowledge.held_out, knowledge.earlier
+    return knowledge.others, knowledge.held_out, knowledge.earlier
 
 
 def _stacked(shapes: Any, count: int) -> Any:

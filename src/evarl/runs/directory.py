@@ -7,6 +7,7 @@ tensorboard/                          the same averaged over seeds, as TensorBoa
 checkpoints/seeds-0-3/update-*.…      the newest states of each group of seeds
 policy/seed-0.safetensors             the final policy of each seed
 evaluator/seed-0.safetensors          its evaluator (evaluation-aware runs)
+calibrated/seed-0.safetensors         the same with what it knows of perturbed policies (once it was asked about a policy)
 log/seeds-0-3/updates-*.…             deployment trajectories of the last updates (on request)
 summary.json                          returns, time and memory of the finished run
 """
@@ -38,7 +39,8 @@ LEFT_OVER = re.compile(r"\.(metrics\.parquet|summary\.json|[\w-]+\.safetensors)\
 GROUPED = ("checkpoints", "tensorboard", "log")
 """Folders with a folder for each group of seeds."""
 Fill = Callable[[Path], None]
-FOLDERS = (*GROUPED, "policy", "evaluator")
+CALIBRATED = "calibrated"
+FOLDERS = (*GROUPED, "policy", "evaluator", CALIBRATED)
 FILES = ("config.json", "metrics.parquet", "summary.json")
 
 

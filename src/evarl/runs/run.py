@@ -1,5 +1,6 @@
 """Runs that were trained, read from their directories."""
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +22,9 @@ from evarl.learning.learner import Learner, make_learner
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy, of_agent
 from evarl.ranges import whole
-from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator
+from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_evaluator
 from evarl.runs.checks import check_finite, check_own, not_fitted
-from evarl.runs.directory import RunDirectory, open_run
+from evarl.runs.directory import CALIBRATED, RunDirectory, open_run
 from evarl.runs.log import read_log
 from evarl.runs.metrics import MetricsTable
 from evarl.storage.tensors import as_tree, load_arrays
@@ -106,6 +107,22 @@ class Run:
         if not path.exists():
             raise FileError(f"{self.path}: seed {self._seed(seed)} has no evaluator yet; finish the run with --resume")
         return load_evaluator(path, self.config, self.assessment, self._seed(seed))
+
+    def calibrated_evaluator(self, seed: int) -> LearntEvaluator | None:
+        """What `keep_calibrated` wrote for a seed; None if there is nothing, or nothing that can be used."""
+        path = self._directory.file(CALIBRATED, seed)
+        assert self.assessment is not None
+        try:
+            return load_evaluator(path, self.config, self.assessment, seed) if path.exists() else None
+        except (FileError, InputError):
+            return None
+
+    def keep_calibrated(self, seed: int, learnt: LearntEvaluator) -> None:
+        """Write the evaluator of a seed together with what it knows of perturbed policies; not where that is not allowed."""
+        path = self._directory.file(CALIBRATED, seed)
+        with contextlib.suppress(OSError, FileError):
+            path.parent.mkdir(exist_ok=True)
+            save_evaluator(path, learnt, self.config, seed)
 
     def fitted_evaluator(self, seed: int | None = None) -> LearntEvaluator:
         """The evaluator of a seed, by default the first; InputError if it was not fitted."""

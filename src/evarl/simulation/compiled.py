@@ -12,6 +12,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evarl.agents.distributions import world_action
+from evarl.agents.perturbation import Acted
 from evarl.agents.trajectory import Trajectory
 from evarl.keys import reservoir_slots, split
 from evarl.simulation.episodes import Returns, StartStates, final_slots, record_final
@@ -63,6 +64,10 @@ class CompiledSimulator:
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that calls this simulator, compiled."""
         return jax.jit(function)
+
+    def sometimes(self, due: Bool[Array, ""], make: Callable[[], Any], otherwise: Any) -> Any:
+        """What `make` returns if it is due, else `otherwise`, which has the same shapes; decided in the compiled program."""
+        return jax.lax.cond(due, make, lambda: otherwise)
 
     def step(
         self, act: Act, noise: Array, keys: Array, states: WorldState, observation: Array, mapping: Mapping = SAME
@@ -289,21 +294,21 @@ class CompiledSimulator:
     ) -> AssessmentRollout:
         """Let a perturbed policy act for some steps in M environments, none of which begins anew: leaves [steps, M, 1, ...]."""
         mapped = (lambda x: x) if mapping.observation is unchanged else jax.vmap(mapping.observation)
-        Carry = tuple[WorldState, Array, Bool[Array, " M"], Array, Bool[Array, ""]]
+        Carry = tuple[WorldState, Array, Bool[Array, " M"], Acted, Bool[Array, ""]]
         count = observation.shape[0]
 
         def one_step(carry: Carry, key: Key) -> tuple[Carry, tuple[Array, ...]]:
             state, shown, alive, last, first = carry
             act_key, step_keys = _split(key, count)
-            remembering = lambda key, shown: (act(key, shown, last, first),)  # noqa: E731
-            (action,), step = self.step(remembering, act_key, step_keys, state, shown, mapping)
+            remembering = lambda key, shown: act(key, shown, last, first)  # noqa: E731
+            acted, step = self.step(remembering, act_key, step_keys, state, shown, mapping)
             reward, done = jnp.where(alive, step.reward, 0.0), step.terminated | step.truncated
-            following = step.state, mapped(step.observation), alive & ~done, action, jnp.zeros_like(first)
-            return following, (shown, action, jnp.zeros_like(reward), reward, alive)
+            following = step.state, mapped(step.observation), alive & ~done, Acted(*acted), jnp.zeros_like(first)
+            return following, (shown, acted[0], jnp.zeros_like(reward), reward, alive)
 
         shown, alive, first = mapped(observation), jnp.ones(count, bool), jnp.ones((), bool)
-        action = jax.eval_shape(lambda key: act(key, shown, None, None), key)
-        last = jnp.zeros(action.shape, action.dtype)
+        shapes = jax.eval_shape(lambda key: act(key, shown, None, None), key)
+        last = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         _, played = jax.lax.scan(one_step, (state, shown, alive, last, first), split(key, steps))
         return AssessmentRollout(*(x[:, :, None] for x in played))
 

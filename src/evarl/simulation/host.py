@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from evarl.agents.distributions import world_action
+from evarl.agents.perturbation import Acted
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import InputError
 from evarl.simulation.episodes import Returns, StartStates
@@ -79,6 +80,10 @@ class HostSimulator:
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function itself: only the policy is compiled."""
         return function
+
+    def sometimes(self, due: Any, make: Callable[[], Any], otherwise: Any) -> Any:
+        """What `make` returns if it is due, else `otherwise`."""
+        return make() if due else otherwise
 
     def begin(self, batch: Batch, key: Key, seed: int = 0, index: int = 0) -> HostStates:
         """Open and reset N environments. A resumed run begins new episodes, since those under way cannot be saved."""
@@ -269,17 +274,17 @@ class HostSimulator:
             opened = [stack.enter_context(closing(self.world.open(1))) for _ in starts]
             observation = np.stack([_placed(one, 0, starts[i], contexts, i) for i, one in enumerate(opened)])
             shown = own(_mapped(mapping, observation))
-            shape = jax.eval_shape(_act_each, *how, keys, shown, None, None)[0]
-            last = np.zeros(shape.shape, shape.dtype)
+            shapes = jax.eval_shape(_act_each, *how, keys, shown, None, None)[0]
+            last = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
             for key in np.asarray(_step_keys(keys, steps)):
                 last, taken = jax.device_get(_act_each(*how, key, shown, last, first))
                 if isinstance(space, Discrete):
-                    check_actions(self.world.name, space, last)
+                    check_actions(self.world.name, space, last.taken)
                 observation, reward, going = observation.copy(), np.zeros(len(starts), np.float32), alive.copy()
                 for i in np.flatnonzero(alive):
                     step = opened[i].step(taken[i : i + 1])
                     observation[i], reward[i], going[i] = step.observation[0], step.reward[0], not step.done[0]
-                rows.append((shown, last, np.zeros_like(own(reward)), own(reward), own(alive)))
+                rows.append((shown, last.taken, np.zeros_like(own(reward)), own(reward), own(alive)))
                 if not going.any():
                     break
                 shown, alive, first = own(_mapped(mapping, observation)), going, np.zeros((), bool)
@@ -348,13 +353,14 @@ def _act_each(
     map_action: Callable[[Array], Array],
     keys: UInt32[Array | np.ndarray, "P 2"],
     observation: Shaped[Array | np.ndarray, "P M ..."],
-    last: Shaped[Array | np.ndarray, "P M ..."] | None,
+    last: Acted | None,
     first: Bool[Array | np.ndarray, ""] | None,
-) -> tuple[Shaped[Array, "P M ..."], Shaped[Array, "PM ..."]]:
-    """Actions of P perturbed policies in M environments each, and the same in the world's units, one policy after another."""
+) -> tuple[Acted, Shaped[Array, "PM ..."]]:
+    """Actions [P, M, ...] of P perturbed policies in M environments each, and those taken in the world's units, in a row."""
     one = lambda act, key, observation, last: act(key, observation, last, first)  # noqa: E731
-    action = jax.vmap(one)(acts, keys, observation, last)
-    return action, jax.vmap(map_action)(world_action(space, action.reshape(-1, *action.shape[2:])))
+    acted = jax.vmap(one)(acts, keys, observation, last)
+    taken = acted.taken.reshape(-1, *acted.taken.shape[2:])
+    return acted, jax.vmap(map_action)(world_action(space, taken))
 
 
 @partial(jax.jit, static_argnames="steps")

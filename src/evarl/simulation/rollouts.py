@@ -10,6 +10,7 @@ from flax import struct
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float
 
+from evarl.agents.perturbation import Acted
 from evarl.worlds.spaces import Space
 from evarl.worlds.world import Key
 
@@ -18,7 +19,7 @@ Act = Callable[[Key, Array], tuple[Array, ...]]
 fields of the trajectory. Given as `jax.tree_util.Partial(agent.act, policy)`, the policy is data to the compiled programs, so
 the next policy of the same agent uses them again; any other function is compiled anew for each policy."""
 
-PerturbedAct = Callable[[Key, Array, Array | None, Array | None], Array]
+PerturbedAct = Callable[[Key, Array, Acted | None, Array | None], Acted]
 """Maps a key, observations [N, ...], the last actions [N, ...] and whether this is the first step to actions [N, ...]. At the
 first step of an episode there is no last action, and what is given as such is not used. P policies that act alike in different
 ways are such a function that is a pytree, with the leading axis P in every leaf."""
