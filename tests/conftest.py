@@ -71,6 +71,7 @@ SLOW = (
     "test_documents",
     "test_fqe",
     "test_diverse_memory",
+    "test_host_perturbed",
     "test_speed",
     "test_brax",
     "test_family_gradients",

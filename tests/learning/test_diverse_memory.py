@@ -194,14 +194,3 @@ def test_what_cannot_be_is_refused_in_one_line(changes, message):
         learner(**changes)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_world_on_the_host_has_no_perturbed_policies():
-    settings = TINY | DIVERSE | {"world": "gymnasium/CartPole-v1"}
-    config = evarl.with_settings(evarl.preset("navigation"), settings).resolved()
-    assessment = Assessment(make_world("gymnasium/CartPole-v1", 8), range(2), 3)
-    with pytest.raises(
-        InputError, match=r"evaluator\.perturbed: 3 is not allowed in gymnasium/CartPole-v1, which is on the"
-    ):
-        make_learner(config, assessment)
-    make_learner(evarl.with_settings(config, {"evaluator.perturbed": 0}), assessment)

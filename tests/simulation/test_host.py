@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
+from evarl.agents.perturbation import Acted
 from evarl.errors import InputError
 from evarl.simulation import AssessmentSize, Batch, Mapping, simulator_for
 from evarl.simulation.host import ActionError
@@ -114,6 +115,81 @@ def test_an_action_that_the_world_does_not_have_is_not_taken(key):
         ActionError, match="the policy takes the action 3 in counter; must be a whole number from 0 to 2"
     ):
         simulator_for(Counter()).assess(act, np.array([2, 5]), AssessmentSize(3, 1), key)
+
+
+class Tired(Counters):
+    """Counters that must not be stepped when their episode has ended, with a context that multiplies rewards."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.ended, self.factor = np.ones(count, bool), np.ones(count, np.float32)
+
+    def reset(self, index, seed, options=None):
+        self.ended[index] = False
+        return super().reset(index, seed, options)
+
+    def place(self, index, context):
+        (self.factor[index],) = context
+
+    def step(self, action):
+        assert not self.ended.any()
+        step = super().step(action)
+        self.ended = step.done
+        return step._replace(reward=self.factor * step.reward)
+
+
+class TiredCounter(Counter):
+    def open(self, count):
+        return Tired(count)
+
+
+def counting(offset, key, observation, last, first):
+    """The number of the step plus an offset that is each policy's own, modulo 3."""
+    begun = jnp.broadcast_to(offset, observation.shape[:1])
+    action = begun if last is None else jnp.where(first, begun, (last.taken + 1) % 3)
+    return Acted(action, action)
+
+
+def test_several_policies_play_whole_episodes_side_by_side(key):
+    """Each remembers its own last action; an episode that has ended is not stepped, and nothing is paid after it."""
+    simulator, keys = simulator_for(TiredCounter()), jax.random.split(key, 3)
+    acts, factors = Partial(counting, jnp.arange(3)), jnp.array([[1.0], [2.0], [4.0]])
+    for contexts in (None, factors):
+        played = simulator.episodes_each(acts, 8, keys, contexts)
+        assert played.observation.shape == (3, 3, 8, 1, 2)
+        odd = np.asarray(played.observation[:, 0, :, 0, 0]) % 2 == 1
+        assert 0 < odd.sum() < odd.size
+        np.testing.assert_array_equal(played.alive[:, :2], True)
+        np.testing.assert_array_equal(played.alive[:, 2, :, 0], ~odd)
+        actions = (np.arange(3)[:, None] + np.arange(3)[None]) % 3  # [policies, steps]
+        paid = actions[:, :, None] * (1 if contexts is None else np.asarray(factors)[:, :, None])
+        paid = np.where(played.alive[..., 0], paid, 0)
+        np.testing.assert_array_equal(played.reward[..., 0], paid)
+        to_go = jax.vmap(lambda one: one.rewards_to_go(0.5))(played)[..., 0]
+        np.testing.assert_allclose(to_go[:, 0], paid[:, 0] + 0.5 * paid[:, 1] + 0.25 * paid[:, 2])
+        np.testing.assert_allclose(to_go[:, 2], paid[:, 2])
+        assert not played.log_prob.any()
+    again = simulator.episodes_each(acts, 8, keys, factors)
+    jax.tree.map(np.testing.assert_array_equal, again, played)
+    starts = np.asarray(played.observation[:, 0, :, 0, 0])
+    assert (starts[0] != starts[1]).any(), "each policy has reset seeds of its own"
+
+
+def test_several_policies_take_an_assessment_side_by_side(key):
+    """As each of them would alone."""
+    mapping, size = Mapping(lambda shown: shown[1:], lambda action: 2 - action, Discrete(3)), AssessmentSize(3, 2)
+    simulator, starts = simulator_for(Counter()), np.array([2, 5, 8])
+    same = lambda action, key, observation, *_: Acted(*2 * (jnp.broadcast_to(action, observation.shape[:1]),))  # noqa: E731
+    found = simulator.assess_each(Partial(same, jnp.arange(2)), starts, size, jax.random.split(key), mapping)
+    assert found.observation.shape == (2, 3, 3, 2, 1)
+    for policy in range(2):
+        act = lambda key, shown: (jnp.full(shown.shape[0], policy), jnp.zeros(shown.shape[0]))  # noqa: B023, E731
+        alone = simulator.assess(act, starts, size, key, mapping)
+        for name in ("reward", "alive"):
+            np.testing.assert_array_equal(getattr(found, name)[policy], getattr(alone, name))
+        under_way = np.asarray(alone.alive)
+        np.testing.assert_array_equal(found.observation[policy][under_way], alone.observation[under_way])
+        np.testing.assert_array_equal(found.action[policy][under_way], policy)
 
 
 def test_visited_states_are_refused(key):

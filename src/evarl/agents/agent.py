@@ -21,7 +21,8 @@ class Agent(Protocol):
     """What acts and learns. Its methods are pure functions; what learning changes is passed in and returned.
 
     The state that `init` returns has a field `policy`, which holds everything needed to act and to predict values, and which
-    is saved as the final policy. `evarl.agents.ActorCritic` implements all of this but the learning rule.
+    is saved as the final policy. An agent can be hashed, because compiled programs are found again by it.
+    `evarl.agents.ActorCritic` implements all of this but the learning rule.
     """
 
     observation_space: Box

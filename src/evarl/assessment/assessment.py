@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, UInt32
 
 from evarl.assessment.scenarios import NAME
 from evarl.errors import InputError
 from evarl.ranges import whole
-from evarl.simulation.compiled import CompiledSimulator
 from evarl.simulation.rollouts import Act, AssessmentRollout, AssessmentSize, Mapping, PerturbedAct, unchanged
 from evarl.simulation.simulator import Simulator, simulator_for
 from evarl.worlds.world import AnyWorld, Key
@@ -90,20 +89,26 @@ class Assessment:
 
     def take_perturbed(
         self,
-        act: PerturbedAct,
-        key: Key,
+        acts: PerturbedAct,
+        keys: UInt32[Array, "count 2"],
         replicates: int,
         deployment: AnyWorld,
-        contexts: Float[Array, "C P"] | None = None,
+        contexts: Float[Array, "count P"] | None = None,
     ) -> AssessmentRollout:
-        """As `take`, for a perturbed policy in a compiled world; its log-probabilities are not known, and 0."""
-        how = self._how(key, replicates, deployment, contexts)
-        simulator = cast(CompiledSimulator, self.simulator)  # others are refused with the settings
-        return simulator.assess_perturbed(act, *how)
+        """As `take`, for each of some perturbed policies, in a context of its own if there are any: [count, h, k, R, ...].
+
+        Log-probabilities are not known, and 0.
+        """
+        how = self._how(keys, replicates, deployment, contexts)
+        return self.simulator.assess_each(acts, *how)
 
     def _how(
-        self, key: Key, replicates: int, deployment: AnyWorld, contexts: Float[Array, "C P"] | None
-    ) -> tuple[Any, AssessmentSize, Key, Mapping, Float[Array, "C Q"] | None]:
+        self,
+        key: Key | UInt32[Array, "count 2"],
+        replicates: int,
+        deployment: AnyWorld,
+        contexts: Float[Array, "C P"] | None,
+    ) -> tuple[Any, AssessmentSize, Any, Mapping, Float[Array, "C Q"] | None]:
         """What a simulator is told beside the policy, which takes the actions of the deployment world."""
         if contexts is not None:
             contexts = self._contexts_here(deployment, contexts)

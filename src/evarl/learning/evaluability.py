@@ -145,7 +145,7 @@ class Evaluability:
 def begin(fixed: Evaluability, key: Key, agent: Agent) -> EvaluationState:
     """The state before the first update; the memory may keep policies of the agent."""
     shapes, frozen, settings = fixed.evaluator.behaviour, fixed.frozen, fixed.config.evaluator
-    full = lambda value: jax.tree.map(lambda x: jnp.full(x.shape, value), shapes)  # noqa: E731
+    full = lambda value: jax.tree.map(lambda x: jnp.full(x.shape, value, jnp.float32), shapes)  # noqa: E731
     memory = None
     if frozen is None:
         slots = settings.policies * fixed.contexts

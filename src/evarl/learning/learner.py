@@ -20,7 +20,7 @@ from evarl.keys import split
 from evarl.learning import evaluability
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import Evaluability, EvaluationState
-from evarl.learning.perturbed import Tried, check_perturbed, nothing_tried, try_perturbed
+from evarl.learning.perturbed import Tried, nothing_tried, try_perturbed
 from evarl.simulation.episodes import EpisodeClock, episode_statistics
 from evarl.simulation.rollouts import AssessmentRollout, Batch, unchanged
 from evarl.simulation.simulator import Simulator, simulator_for
@@ -214,7 +214,6 @@ def make_learner(
     probe = partial(at_probes, kind) if config.assessment.probes == "learnt" else None
     evaluator = make_evaluator(config.evaluator, world.observation_space, scenarios, shapes, probe)
     simulator, fixed = simulator_for(world), Evaluability(config, assessment, kind, evaluator, frozen)
-    check_perturbed(fixed, simulator)
     return Learner(config, simulator, agent, fixed)
 
 

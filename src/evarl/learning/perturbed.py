@@ -1,22 +1,22 @@
 """Perturbed policies beside the one that is trained: each plays a few whole episodes and takes the assessment once."""
 
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evarl.agents.acting import ActingPolicy, no_policies
 from evarl.agents.agent import Agent
-from evarl.agents.perturbation import Acted, Perturbation, draw_perturbations, perturbed_action, with_noise
+from evarl.agents.perturbation import PerturbedPolicy, draw_perturbations, with_noise
 from evarl.assessment.behaviour import observe
-from evarl.errors import InputError
 from evarl.evaluators.memory import PolicyRecord, empty_slots
 from evarl.keys import split
 from evarl.learning.evaluability import Evaluability, nth_places
-from evarl.simulation.compiled import CompiledSimulator
+from evarl.simulation.rollouts import AssessmentRollout
 from evarl.simulation.simulator import Simulator
-from evarl.worlds.contexts import draw_contexts
+from evarl.worlds.contexts import Context, draw_contexts
 from evarl.worlds.world import Key
 
 
@@ -29,6 +29,17 @@ class Tried(NamedTuple):
     """Environment steps that this took, those of the assessments included."""
 
 
+class Drawn(NamedTuple):
+    """P perturbed policies, and what each is tried with."""
+
+    policies: PerturbedPolicy
+    """[P, ...]"""
+    contexts: Float[Array, "P Q"] | None
+    """The context of each; None in a single world."""
+    play_keys: UInt32[Array, "P 2"]
+    assess_keys: UInt32[Array, "P 2"]
+
+
 def try_perturbed(
     fixed: Evaluability, simulator: Simulator, agent: Agent, policy: Any, key: Key, probes: Array | None = None
 ) -> Tried:
@@ -37,33 +48,48 @@ def try_perturbed(
     The episodes are whole, so that returns-to-go need no critic: that of the policy says nothing about another one. `probes` are
     the present ones, where these are learnt.
     """
-    simulator = cast(CompiledSimulator, simulator)  # `check_perturbed` refuses others
-    settings, world, assessment = fixed.config.evaluator, simulator.world, fixed.assessment
+    world, settings = simulator.world, fixed.config.evaluator
+    drawn = draw_policies(agent, policy, world.contexts, settings.perturbed, key)
+    played = simulator.episodes_each(drawn.policies, settings.perturbed_environments, drawn.play_keys, drawn.contexts)
     replicates = fixed.config.assessment.replicates
+    taken = fixed.assessment.take_perturbed(drawn.policies, drawn.assess_keys, replicates, world, drawn.contexts)
+    return _record(fixed, world.discount, drawn.policies, played, taken, probes)
 
-    def one(how: Perturbation, context: Array | None, key: Key) -> Tried:
-        noise_key, play_key, assess_key = split(key, 3)
-        noisy = with_noise(policy, how.noise, noise_key)
 
-        def act(key: Key, observation: Array, last: Acted | None, first: Array | None) -> Acted:
-            return perturbed_action(agent, noisy, how, key, observation, last, first)
+# Worlds on the host are played in Python, what is before and after them in these two programs; in a compiled world they are
+# a part of the larger one.
+@partial(jax.jit, static_argnames=("agent", "contexts", "count"), inline=True)
+def draw_policies(agent: Agent, policy: Any, contexts: tuple[Context, ...], count: int, key: Key) -> Drawn:
+    """Perturbed versions of a policy, with what each is tried with."""
+    how_key, context_key, own_key = split(key, 3)
+    how = draw_perturbations(agent.action_space, how_key, count)
+    noise_keys, play_keys, assess_keys = jnp.moveaxis(jax.vmap(lambda key: split(key, 3))(split(own_key, count)), 1, 0)
+    noisy = jax.vmap(with_noise, in_axes=(None, 0, 0))(policy, how.noise, noise_keys)
+    sites = draw_contexts(contexts, context_key, count) if contexts else None
+    return Drawn(PerturbedPolicy(noisy, how, agent), sites, play_keys, assess_keys)
 
-        distribution = ActingPolicy.create(agent, noisy, how)
-        played = simulator.episodes(act, settings.perturbed_environments, play_key, context)
-        contexts = None if context is None else context[None]
-        taken = assessment.take_perturbed(act, assess_key, replicates, world, contexts)
-        behaviour = observe(fixed.behaviour, taken, distribution, assessment.discount, probes).behaviour
+
+@partial(jax.jit, static_argnames=("fixed", "discount"), inline=True)
+def _record(
+    fixed: Evaluability,
+    discount: float,
+    policies: PerturbedPolicy,
+    played: AssessmentRollout,
+    taken: AssessmentRollout,
+    probes: Array | None,
+) -> Tried:
+    """What is remembered of each policy, from its whole episodes and its assessment."""
+
+    def one(policy: PerturbedPolicy, played: AssessmentRollout, taken: AssessmentRollout) -> Tried:
+        distribution = ActingPolicy.create(policy.agent, policy.policy, policy.how)
+        behaviour = observe(fixed.behaviour, taken, distribution, fixed.assessment.discount, probes).behaviour
         rows = kept_states(played.alive[:, :, 0], *fixed.kept_diverse)
         flat = lambda x: x[:, :, 0].reshape(-1, *x.shape[3:])[rows]  # noqa: E731
-        record = PolicyRecord(flat(played.observation), flat(played.rewards_to_go(world.discount)), behaviour)
+        record = PolicyRecord(flat(played.observation), flat(played.rewards_to_go(discount)), behaviour)
         record = record.replace(policy=distribution if fixed.keeps_policies else None)
         return Tried(record, played.alive.sum(dtype=jnp.int32) + taken.alive.sum(dtype=jnp.int32))
 
-    how_key, context_key, own_key = split(key, 3)
-    count = settings.perturbed
-    contexts = draw_contexts(world.contexts, context_key, count) if world.contexts else None
-    each = jax.vmap(one, in_axes=(0, None if contexts is None else 0, 0))
-    tried = each(draw_perturbations(agent.action_space, how_key, count), contexts, split(own_key, count))
+    tried = jax.vmap(one)(policies, played, taken)
     return tried._replace(steps=tried.steps.sum(dtype=jnp.int32))
 
 
@@ -83,14 +109,3 @@ def kept_states(alive: Bool[Array, "T E"], starts: int, others: int) -> Int[Arra
     share = (jnp.arange(others, dtype=jnp.float32) + 0.5) / max(1, others)
     place = jnp.floor(share * flat.sum().astype(jnp.float32)).astype(jnp.int32)
     return jnp.concatenate([jnp.arange(starts, dtype=jnp.int32) % alive.shape[1], nth_places(flat, place)])
-
-
-def check_perturbed(fixed: Evaluability, simulator: Simulator) -> None:
-    """Refuse perturbed policies where they cannot be tried."""
-    settings, world = fixed.config.evaluator, simulator.world
-    if settings.memory != "diverse" or not settings.perturbed:
-        return
-    if not simulator.traceable:
-        raise InputError(
-            f"evaluator.perturbed: {settings.perturbed} is not allowed in {world.name}, which is on the host; must be 0"
-        )

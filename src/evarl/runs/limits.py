@@ -99,11 +99,11 @@ def _check_fitting(config: TrainConfig, world: AnyWorld, batch: float, scenarios
         many = 2.0 * evaluator.reservoir * DIVERSE * (observation_bytes(space) + 4)
         check_memory("evaluator.reservoir", evaluator.reservoir, many, "the reservoirs of policies")
         played = float(evaluator.perturbed) * evaluator.perturbed_environments * world.horizon
+        opened = max(evaluator.perturbed_environments, scenarios * config.assessment.replicates) * evaluator.perturbed
         name = "evaluator.perturbed × perturbed-environments"
         value = f"{evaluator.perturbed} × {evaluator.perturbed_environments}"
-        check_memory(
-            name, value, played * (observation_bytes(space) + STEP_BYTES), "the episodes of perturbed policies"
-        )
+        needed = played * (observation_bytes(space) + STEP_BYTES) + float(opened) * world.environment_bytes
+        check_memory(name, value, needed, "the episodes of perturbed policies")
     rows = max(evaluator.batch_size, evaluator.policies) * 4.0 * (space.size + evaluator.network.width)
     check_memory("evaluator.batch-size", evaluator.batch_size, rows, "a batch of queries")
     for name in ("steps", "initial_steps", "final_steps"):

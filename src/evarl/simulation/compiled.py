@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evarl.agents.distributions import world_action
 from evarl.agents.perturbation import Acted
@@ -252,6 +252,30 @@ class CompiledSimulator:
         reset = jax.vmap(self.world.reset, in_axes=(0, None))
         state, observation = reset(split(reset_key, count), context)
         return self._play(act, state, observation, self.world.horizon, play_key)
+
+    def assess_each(
+        self,
+        acts: PerturbedAct,
+        start_states: Any,
+        size: AssessmentSize,
+        keys: UInt32[Array, "P 2"],
+        mapping: Mapping = SAME,
+        contexts: Float[Array, "P Q"] | None = None,
+    ) -> AssessmentRollout:
+        """`assess_perturbed` of each of P policies, in a context of its own if there are any: leaves [P, h, k, R, ...]."""
+
+        def one(act: PerturbedAct, key: Key, context: Float[Array, " Q"] | None) -> AssessmentRollout:
+            return self.assess_perturbed(
+                act, start_states, size, key, mapping, None if context is None else context[None]
+            )
+
+        return jax.vmap(one)(acts, keys, contexts)
+
+    def episodes_each(
+        self, acts: PerturbedAct, count: int, keys: UInt32[Array, "P 2"], contexts: Float[Array, "P Q"] | None = None
+    ) -> AssessmentRollout:
+        """`episodes` of each of P policies, in a context of its own if there are any: leaves [P, T, count, 1, ...]."""
+        return jax.vmap(lambda act, key, context: self.episodes(act, count, key, context))(acts, keys, contexts)
 
     def _begun(
         self, start_states: Any, replicates: int, contexts: Float[Array, "C P"] | None

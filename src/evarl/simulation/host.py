@@ -9,9 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt32
 
 from evarl.agents.distributions import world_action
+from evarl.agents.perturbation import Acted
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import InputError
 from evarl.simulation.episodes import Returns, StartStates
@@ -23,6 +24,7 @@ from evarl.simulation.rollouts import (
     Batch,
     Mapping,
     Noise,
+    PerturbedAct,
     as_data,
     unchanged,
 )
@@ -222,6 +224,72 @@ class HostSimulator:
         shape = (horizon, count, replicates)
         return AssessmentRollout(*(jnp.asarray(x.reshape(*shape, *x.shape[2:])) for x in columns))
 
+    def assess_each(
+        self,
+        acts: PerturbedAct,
+        start_states: Any,
+        size: AssessmentSize,
+        keys: UInt32[Array, "P 2"],
+        mapping: Mapping = SAME,
+        contexts: Float[Array, "P Q"] | None = None,
+    ) -> AssessmentRollout:
+        """As `assess`, of each of P perturbed policies, in a context of its own if there are any: [P, h, k, R, ...]."""
+        (horizon, replicates), policies = size, len(keys)
+        starts = list(np.repeat(start_states, replicates, axis=0))
+        given = None if contexts is None else np.repeat(np.asarray(contexts), len(starts), axis=0)
+        played = self._play(acts, starts * policies, given, horizon, keys, mapping)
+        shape = policies, horizon, len(start_states), replicates
+        return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[3:]), played)
+
+    def episodes_each(
+        self, acts: PerturbedAct, count: int, keys: UInt32[Array, "P 2"], contexts: Float[Array, "P Q"] | None = None
+    ) -> AssessmentRollout:
+        """One whole episode of each of P perturbed policies from each of `count` reset seeds: [P, T, count, 1, ...].
+
+        Reset seeds are functions of the keys.
+        """
+        seeds, play_keys = _reset_seeds(keys, count)
+        given = None if contexts is None else np.repeat(np.asarray(contexts), count, axis=0)
+        played = self._play(acts, np.asarray(seeds).ravel().tolist(), given, self.world.horizon, play_keys)
+        return jax.tree.map(lambda x: x[:, :, :, None], played)
+
+    def _play(
+        self,
+        acts: PerturbedAct,
+        starts: list[Any],
+        contexts: Float[np.ndarray, "PM Q"] | None,
+        steps: int,
+        keys: UInt32[Array, "P 2"],
+        mapping: Mapping = SAME,
+    ) -> AssessmentRollout:
+        """Let P perturbed policies act in M environments each, all at once: leaves [P, steps, M, ...].
+
+        They move in lock-step, so that one call is enough for all policies. Each environment is opened on its own and is not
+        stepped again when its episode has ended; when all have, the remaining steps are 0.
+        """
+        space = mapping.action_space or self.world.action_space
+        how, own = (acts, space, mapping.action), lambda x: x.reshape(len(keys), -1, *x.shape[1:])
+        alive, first, rows = np.ones(len(starts), bool), np.ones((), bool), []
+        with ExitStack() as stack:
+            opened = [stack.enter_context(closing(self.world.open(1))) for _ in starts]
+            observation = np.stack([_placed(one, 0, starts[i], contexts, i) for i, one in enumerate(opened)])
+            shown = own(_mapped(mapping, observation))
+            shapes = jax.eval_shape(_act_each, *how, keys, shown, None, None)[0]
+            last = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+            for key in np.asarray(_step_keys(keys, steps)):
+                last, taken = jax.device_get(_act_each(*how, key, shown, last, first))
+                if isinstance(space, Discrete):
+                    check_actions(self.world.name, space, last.taken)
+                observation, reward, going = observation.copy(), np.zeros(len(starts), np.float32), alive.copy()
+                for i in np.flatnonzero(alive):
+                    step = opened[i].step(taken[i : i + 1])
+                    observation[i], reward[i], going[i] = step.observation[0], step.reward[0], not step.done[0]
+                rows.append((shown, last.taken, np.zeros_like(own(reward)), own(reward), own(alive)))
+                if not going.any():
+                    break
+                shown, alive, first = own(_mapped(mapping, observation)), going, np.zeros((), bool)
+        return AssessmentRollout(*(_padded(np.stack(column, axis=1), steps) for column in zip(*rows, strict=True)))
+
     def _walk(
         self, act: Act, states: HostStates, keys: Array, reset: Reset, mapping: Mapping = SAME, noise: Noise = unchanged
     ) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, ...], HostStep]]:
@@ -276,6 +344,42 @@ def _act(
     """The policy's outputs, and its actions in the world's units."""
     acted = act(noise(key), observation)
     return acted, jax.vmap(map_action)(world_action(space, acted[0]))
+
+
+@partial(jax.jit, static_argnames=("space", "map_action"))
+def _act_each(
+    acts: PerturbedAct,
+    space: Space,
+    map_action: Callable[[Array], Array],
+    keys: UInt32[Array | np.ndarray, "P 2"],
+    observation: Shaped[Array | np.ndarray, "P M ..."],
+    last: Acted | None,
+    first: Bool[Array | np.ndarray, ""] | None,
+) -> tuple[Acted, Shaped[Array, "PM ..."]]:
+    """Actions [P, M, ...] of P perturbed policies in M environments each, and those taken in the world's units, in a row."""
+    one = lambda act, key, observation, last: act(key, observation, last, first)  # noqa: E731
+    acted = jax.vmap(one)(acts, keys, observation, last)
+    taken = acted.taken.reshape(-1, *acted.taken.shape[2:])
+    return acted, jax.vmap(map_action)(world_action(space, taken))
+
+
+@partial(jax.jit, static_argnames="steps")
+def _step_keys(keys: UInt32[Array, "P 2"], steps: int) -> UInt32[Array, "steps P 2"]:
+    """A key for each step of each policy."""
+    return jax.vmap(lambda key: jax.random.split(key, steps), out_axes=1)(keys)
+
+
+@partial(jax.jit, static_argnames="count")
+def _reset_seeds(keys: UInt32[Array, "P 2"], count: int) -> tuple[Int[Array, "P count"], UInt32[Array, "P 2"]]:
+    """Reset seeds for each policy, and a key for its actions."""
+    reset_keys, play_keys = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+    return jax.vmap(lambda key: jax.random.randint(key, (count,), 0, SEEDS))(reset_keys), play_keys
+
+
+def _padded(x: Shaped[np.ndarray, "P T ..."], steps: int) -> Shaped[Array, "P steps ..."]:
+    """What happened in the first T steps, and 0 in the others."""
+    others = [(0, 0)] * (x.ndim - 2)
+    return jnp.asarray(np.pad(x, [(0, 0), (0, steps - x.shape[1]), *others]))
 
 
 def _mapped(mapping: Mapping, observation: np.ndarray) -> np.ndarray:

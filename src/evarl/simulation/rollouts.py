@@ -21,7 +21,8 @@ the next policy of the same agent uses them again; any other function is compile
 
 PerturbedAct = Callable[[Key, Array, Acted | None, Array | None], Acted]
 """Maps a key, observations [N, ...], the last actions [N, ...] and whether this is the first step to actions [N, ...]. At the
-first step of an episode there is no last action, and what is given as such is not used."""
+first step of an episode there is no last action, and what is given as such is not used. P policies that act alike in different
+ways are such a function that is a pytree, with the leading axis P in every leaf."""
 
 Noise = Callable[[Key], Array]
 
