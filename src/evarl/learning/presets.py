@@ -157,7 +157,7 @@ PRESETS: dict[str, Callable[[], TrainConfig]] = {
 
 IN_THE_PAPER = ("navigation", "minatar", "brax")
 FITTED: dict[str, dict[str, Any]] = {
-    "navigation": {"steps": 2, "batch_size": 256, "final_steps": 500},
+    "navigation": {"steps": 2, "every": 4, "batch_size": 256, "final_steps": 500},
     "brax": {"bootstrap": "evaluator", "truncation": "bootstrap", "learning_rate": 1e-3}
     | {"policies": 25, "batch_size": 1000, "final_steps": 3000},
 }

@@ -1,5 +1,6 @@
 """The registry of off-policy estimators, and settings that name them. No JAX until an estimate is made."""
 
+import importlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +39,7 @@ class Estimator(Protocol):
 
 @dataclass(frozen=True)
 class BuiltIn:
-    """An estimator of this package: a function of `evarl.ope.methods`, which is imported when it is first used."""
+    """An estimator of this package: a function "module:name" of `evarl.ope`, which is imported when it is first used."""
 
     name: str
     label: str
@@ -48,9 +49,9 @@ class BuiltIn:
 
     def estimate(self, log: "Log", policy: "TargetPolicy", settings: Settings) -> "Estimate":
         """Estimate J of a policy, and V at `log.states` if these are given."""
-        from evarl.ope import methods  # imports JAX
-
-        found: Estimate = getattr(methods, self.function)(log, policy, settings, **self.options)
+        module, name = self.function.split(":")
+        function = getattr(importlib.import_module(f"evarl.ope.{module}"), name)  # imports JAX
+        found: Estimate = function(log, policy, settings, **self.options)
         return found
 
 
@@ -123,14 +124,14 @@ class LogSettings(Settings):
 
 
 for _one in (
-    BuiltIn("fqe", "FQE", ("fqe",), "fitted_q"),
-    BuiltIn("fqe-greedy-huber", "FQE, greedy-huber", ("fqe",), "fitted_q", {"convention": "greedy-huber"}),
-    BuiltIn("tis", "TIS", ("log_prob",), "importance_sampling"),
-    BuiltIn("pdis", "PDIS", ("log_prob",), "importance_sampling", _PER_DECISION),
-    BuiltIn("wis", "self-normalised TIS", ("log_prob",), "importance_sampling", _NORMALISED),
-    BuiltIn("wpdis", "self-normalised PDIS", ("log_prob",), "importance_sampling", _PER_DECISION | _NORMALISED),
-    BuiltIn("dr", "DR", ("log_prob", "fqe"), "doubly_robust"),
-    BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "doubly_robust", _NORMALISED),
-    BuiltIn("magic", "MAGIC", ("log_prob", "fqe"), "magic"),
+    BuiltIn("fqe", "FQE", ("fqe",), "methods:fitted_q"),
+    BuiltIn("fqe-greedy-huber", "FQE, greedy-huber", ("fqe",), "methods:fitted_q", {"convention": "greedy-huber"}),
+    BuiltIn("tis", "TIS", ("log_prob",), "methods:importance_sampling"),
+    BuiltIn("pdis", "PDIS", ("log_prob",), "methods:importance_sampling", _PER_DECISION),
+    BuiltIn("wis", "self-normalised TIS", ("log_prob",), "methods:importance_sampling", _NORMALISED),
+    BuiltIn("wpdis", "self-normalised PDIS", ("log_prob",), "methods:importance_sampling", _PER_DECISION | _NORMALISED),
+    BuiltIn("dr", "DR", ("log_prob", "fqe"), "methods:doubly_robust"),
+    BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "methods:doubly_robust", _NORMALISED),
+    BuiltIn("methods:magic", "MAGIC", ("log_prob", "fqe"), "methods:magic"),
 ):
     register(_one)
