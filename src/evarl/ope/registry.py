@@ -132,6 +132,6 @@ for _one in (
     BuiltIn("wpdis", "self-normalised PDIS", ("log_prob",), "methods:importance_sampling", _PER_DECISION | _NORMALISED),
     BuiltIn("dr", "DR", ("log_prob", "fqe"), "methods:doubly_robust"),
     BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "methods:doubly_robust", _NORMALISED),
-    BuiltIn("methods:magic", "MAGIC", ("log_prob", "fqe"), "methods:magic"),
+    BuiltIn("magic", "MAGIC", ("log_prob", "fqe"), "methods:magic"),
 ):
     register(_one)
