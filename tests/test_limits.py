@@ -78,6 +78,7 @@ HARMLESS = {
     "evaluator.transitions", "evaluator.every", "assessment.discount", "agent.gae_lambda", "agent.ppo.clip_range",
     "agent.actor_learning_rate", "agent.critic_learning_rate", "agent.entropy_coefficient", "agent.max_gradient_norm",
     "evaluator.learning_rate", "assessment.entropy_coefficient", "target_error", "target_rate", "evaluator.warmup_window",
+    "evaluator.diversify_every",
 }  # fmt: skip
 """Fields whose size asks for nothing: 10⁹ is odd, and works."""
 
