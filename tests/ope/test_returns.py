@@ -139,7 +139,8 @@ def test_the_same_policy_gives_the_empirical_distribution_and_its_dkw_band(metho
         np.testing.assert_allclose(one.band.upper[1:-1], np.minimum(share + reach, 1), atol=1e-9)
 
 
-def test_coverage_of_bands():
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_coverage_of_bands(count):
     """Guaranteed bands always hold at least as often as they say; the bootstrap about as often here."""
     settings = ope.Settings(confidence=0.8, resamples=100)
     kinds = {
@@ -149,7 +150,7 @@ def test_coverage_of_bands():
     }
     held = {name: [] for name in kinds}
     generator = np.random.default_rng(2)
-    for _ in range(500):
+    for _ in range(count):
         log = log_of(*drawn(generator, 100))
         for name, band in kinds.items():
             method = "wis" if name == "bootstrap" else "tis"

@@ -20,5 +20,5 @@ from .registry import (
 )
 from .return_bands import BandSettings as BandSettings
 from .returns import ReturnDistribution as ReturnDistribution, return_distribution as return_distribution
-from .selection import select as select
+from .selection import SelectedEstimate as SelectedEstimate, select as select
 from .settings import FQEConfig as FQEConfig, Settings as Settings

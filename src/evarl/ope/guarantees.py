@@ -102,29 +102,34 @@ def guaranteed_lower_bound(
     """A lower bound on J that holds with the confidence of the settings, one-sided, for every number of trajectories."""
     settings.validate()
     guarantee.validate()
-    alpha = 1 - settings.confidence
-    low, x = contributions(trajectories(log, policy, settings), guarantee)
+    return bound_from(trajectories(log, policy, settings), guarantee, settings.confidence)
+
+
+def bound_from(logged: Trajectories, guarantee: GuaranteeSettings, confidence: float) -> GuaranteedBound:
+    """The lower bound on J from weighted trajectories."""
+    alpha = 1 - confidence
+    low, x = contributions(logged, guarantee)
     c, cut = guarantee.truncate, 0
     text = "log-probabilities with which actions were drawn"
     if guarantee.least_return is not None:
         text += f", returns of at least {guarantee.least_return:g}"
     else:
         text += f", rewards of at least {guarantee.least_reward:g}"
-    if guarantee.method == "anderson":
-        c, value = None, low + anderson_lower_bound(x, 0.0, alpha)
+    if guarantee.method == "anderson" or c is None:
         text += ", independent trajectories of one distribution"
+    if guarantee.method == "anderson":
+        c, gain = None, anderson_lower_bound(x, 0.0, alpha)
     else:
         if c is None:
             chosen = max(1, round(SPLIT * len(x)))
-            if len(x) - chosen < 1:
+            if chosen == len(x):
                 raise InputError(f"truncate: is missing; must be given where there are only {len(x)} trajectories")
             c, x = _cut_for(x[:chosen], len(x) - chosen, alpha), x[chosen:]
-            text += ", independent trajectories of one distribution"
         else:
             text += f", contributions cut at {c:g}, which was fixed beforehand"
         cut = int((x > c).sum())
-        value = low + betting_lower_bound(np.minimum(x, c), 0.0, c, alpha)
-    return GuaranteedBound(value, settings.confidence, guarantee.method, len(x), c, cut, value <= low, text)
+        gain = betting_lower_bound(np.minimum(x, c), 0.0, c, alpha)
+    return GuaranteedBound(low + gain, confidence, guarantee.method, len(x), c, cut, gain <= 0, text)
 
 
 def contributions(logged: Trajectories, guarantee: GuaranteeSettings) -> tuple[float, Float[np.ndarray, " N"]]:
