@@ -7,8 +7,8 @@ x₍₁₎ ≤ … ≤ x₍ₙ₎ and low ≤ x,
     ℓ = ε low + Σ_i (min(i/n, 1 − ε) − min((i − 1)/n, 1 − ε)) x₍ᵢ₎
 
 **What it needs.** Independent numbers of one distribution, and `low`. The lower bound needs no upper end of the range, so it
-holds for numbers with a heavy tail above, such as weighted returns; there it is tighter than bounds that pay for the range
-(Thomas, Theocharous & Ghavamzadeh, 2015). Where the range is narrow, `betting_lower_bound` is tighter.
+holds for numbers with a heavy tail above, such as weighted returns (Thomas, Theocharous & Ghavamzadeh, 2015), without a number
+that must be fixed beforehand. Where the range is known and narrow, or numbers can be cut, `betting_lower_bound` is tighter.
 """
 
 from math import log, sqrt

@@ -10,8 +10,8 @@ takes every action of the target policy, J = low + E[X]. Where it does not, or w
 only smaller. So a lower bound on E[X] is one on J *whatever the support*, and no upper end of the range of X is needed:
 
     betting   on min(X, c), c fixed before the log was looked at; logging policies may change from trajectory to trajectory, and
-              depend on those before. Tight where X is rarely near c
-    anderson  on X itself; needs trajectories of one distribution. Tight where few X are very large
+              depend on those before. Usually the tighter one
+    anderson  on X itself, without any c; needs trajectories of one distribution
 
 Upper bounds are another matter: they need a known greatest weight. Self-normalised, doubly robust and fitted estimates are not
 means of independent contributions with a known sign, and estimated log-probabilities are not those of the log: none of these

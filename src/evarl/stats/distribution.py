@@ -50,7 +50,7 @@ class Distribution:
         array([0. , 0.5, 0.5, 1. ])
         """
         place = np.searchsorted(self.points, inputs.numbers("x", x), side="right")
-        return np.concatenate([[0.0], self.cdf])[place]
+        return np.asarray(np.concatenate([[0.0], self.cdf])[place])
 
     def quantile(self, probability: float) -> float:
         """The least point x with F(x) ≥ probability."""
