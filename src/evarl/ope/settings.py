@@ -9,6 +9,8 @@ from evarl.ranges import MOST, flag, real, sizes, whole
 Rule = Literal["pooled", "per-start", "neighbours"]
 RULES: tuple[Rule, ...] = ("pooled", "per-start", "neighbours")
 Convention = Literal["sound", "greedy-huber"]
+TraceKind = Literal["retrace", "tree-backup", "q-lambda"]
+TRACE_KINDS: tuple[TraceKind, ...] = ("retrace", "tree-backup", "q-lambda")
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,30 @@ class FQEConfig:
     tolerance: float = 0.05
     """A fit has converged if its mean start value changes, and is expected to change further, by less than this share of
     the standard deviation of the values."""
+    trace: float = 0.0
+    """λ, the weight of later errors of a trajectory in a target, from 0 (one step) to 1."""
+    trace_kind: TraceKind = "retrace"
+    """Factor of each later step: λ min(1, ratio) (retrace, which requires the behaviour's log-probabilities), λ times the
+    policy's probability (tree-backup, discrete actions), or λ (q-lambda, which diverges if the policies differ much)."""
+    trace_steps: int = 8
+    """Steps after the first whose errors enter a target, if the trace is above 0."""
+    one_hot: bool = True
+    """Give single whole numbers of a range below 1024 a one-hot code, since they are names of states and not magnitudes."""
 
     def validate(self) -> None:
         """Refuse settings that are not allowed."""
-        for name in ("batch_size", "steps", "target_interval", "action_samples"):
+        for name in ("batch_size", "steps", "target_interval", "action_samples", "trace_steps"):
             whole(flag("fqe", name), getattr(self, name))
         for name in ("learning_rate", "tolerance"):
             real(flag("fqe", name), getattr(self, name), above=0)
         sizes("fqe.hidden-sizes", self.hidden_sizes)
         if self.convention not in ("sound", "greedy-huber"):
             raise InputError(f"fqe.convention: {self.convention!r} is not allowed; must be sound or greedy-huber")
+        real("fqe.trace", self.trace, least=0, most=1)
+        if self.trace_kind not in TRACE_KINDS:
+            raise unknown_name("fqe.trace-kind", self.trace_kind, TRACE_KINDS)
+        if self.trace and self.convention != "sound":
+            raise InputError(f"fqe.trace: {self.trace} is not allowed with {self.convention}; must be 0")
         real("fqe.held-out", self.held_out, least=0, most=1)
         if self.held_out == 1:
             raise InputError(f"fqe.held-out: {self.held_out} is not allowed; must be from 0 to below 1")
