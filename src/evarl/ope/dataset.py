@@ -197,7 +197,10 @@ def _refuse(name: str, broken: Bool[np.ndarray, "..."], text: str, array: np.nda
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
-    """The array in the type that estimators use: 32 bits, flags as booleans."""
+    """The array in the type that estimators use.
+
+    Rewards and log-probabilities are in float64, other floats in float32, whole numbers as they are, flags booleans.
+    """
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name}: has type {array.dtype}; must be numbers")
     if name in ("terminated", "truncated", "mask"):
@@ -208,7 +211,9 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
         whole = array.astype(np.int32)
         _refuse(name, whole != array, "{value} is too large; must be a whole number of 32 bits", array)
         return whole
-    if name not in ("reward", "log_prob") and array.dtype.kind in "ub":
+    if name in ("reward", "log_prob"):
+        return array.astype(np.float64)
+    if array.dtype.kind in "iub":
         return array
     with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused afterwards
         return array.astype(np.float32)

@@ -10,6 +10,7 @@ from evarl.errors import InputError
 from evarl.ope.log import CollapsedWeights, Estimate, Log
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.registry import Estimator, chosen, estimators
+from evarl.ope.resampling import GROUPS
 from evarl.ope.settings import FQEConfig, Settings
 from evarl.sizes import check_memory, check_time, matrix_entries
 
@@ -33,8 +34,8 @@ def estimate(
             raise InputError(f"log_prob: is missing in the log; {estimator.name} requires it, fqe does not")
     if any("fqe" in estimator.needs for estimator in asked):
         check_fit(settings.fqe, settings.fqe_refits, data.mask.size, int(np.prod(data.observation.shape[2:])))
-    needed = 4.0 * settings.resamples * data.trajectories
-    check_memory("resamples", settings.resamples, needed, "a bootstrap sample of every trajectory")
+    drawn = settings.resamples * max(1.0, min(data.trajectories, GROUPS) / 500)  # 500 trajectories take 1e-5 seconds
+    check_time("resamples", settings.resamples, drawn, "the bootstrap")
     found = {}
     for estimator in asked:  # not a comprehension, which some versions of Python count in `stacklevel`
         found[estimator.name] = _checked(estimator, log, policy, settings)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
@@ -14,7 +13,7 @@ from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_table import in_blocks
 from evarl.ope.importance import Steps
 from evarl.ope.model import Model
-from evarl.ope.policy import TargetPolicy
+from evarl.ope.policy import TargetPolicy, on_host
 from evarl.ope.settings import Convention, Rule, Settings
 from evarl.stats.intervals import Interval
 from evarl.worlds.world import Key
@@ -50,11 +49,11 @@ class Log:
             )
 
     @property
-    def uniform(self) -> Float[Array, " N"]:
+    def uniform(self) -> Float[np.ndarray, " N"]:
         """Equal shares of all trajectories."""
-        return jnp.full(self.data.trajectories, 1.0 / self.data.trajectories)
+        return np.full(self.data.trajectories, 1.0 / self.data.trajectories)
 
-    def log_ratio(self, policy: TargetPolicy) -> Float[Array, "N T"]:
+    def log_ratio(self, policy: TargetPolicy) -> Float[np.ndarray, "N T"]:
         """Log importance ratios log π_e − log π_b of the logged actions; 0 in the padding."""
         return self._once(("log_ratio", id(policy)), policy, lambda: _log_ratio(self.data, policy))
 
@@ -62,8 +61,9 @@ class Log:
         """Rewards and log-ratios, which are limited to at most `clip`; −∞, the ratio of an impossible action, stays."""
         log_ratio = self.log_ratio(policy)
         if clip is not None:
-            log_ratio = jnp.minimum(log_ratio, jnp.asarray(clip, log_ratio.dtype))
-        return Steps(jnp.asarray(self.data.reward), log_ratio, jnp.asarray(self.data.mask), self.discount)
+            log_ratio = np.minimum(log_ratio, clip)
+        reward = np.asarray(self.data.reward, np.float64)
+        return Steps(reward, log_ratio, np.asarray(self.data.mask), float(self.discount))
 
     def model(self, policy: TargetPolicy, settings: Settings, convention: Convention | None = None) -> Model:
         """Fitted Q evaluation of a policy, by the convention of the settings unless given."""
@@ -73,7 +73,9 @@ class Log:
             name, policy, lambda: Model(config, self.data, policy, self.discount, random_keys(settings)[0])
         )
 
-    def state_values(self, rule: Rule, value: Callable[[Float[Array, " N"]], float]) -> Float[np.ndarray, " Q"] | None:
+    def state_values(
+        self, rule: Rule, value: Callable[[Float[np.ndarray, " N"]], float]
+    ) -> Float[np.ndarray, " Q"] | None:
         """V at the query states from a function of the trajectories' shares; NaN where the rule selects none."""
         if self.states is None:
             return None
@@ -81,7 +83,7 @@ class Log:
         distinct, row = self._once(
             ("shares", rule), None, lambda: np.unique(shares(rule, self.data, states), axis=0, return_inverse=True)
         )
-        values = [value(jnp.asarray(share, jnp.float32)) if share.sum() > 0 else np.nan for share in distinct]
+        values = [value(share) if share.sum() > 0 else np.nan for share in distinct]
         return np.asarray(values, np.float64)[row.reshape(-1)]
 
     def _once(self, name: Any, policy: TargetPolicy | None, make: Callable[[], T]) -> T:
@@ -123,22 +125,26 @@ class Estimate:
     """Reasons not to trust the estimate."""
 
 
+def generator(settings: Settings) -> np.random.Generator:
+    """Random numbers of bootstrap samples on the host."""
+    return np.random.default_rng(settings.random_seed % 2**64)
+
+
 def random_keys(settings: Settings) -> tuple[Key, Key]:
     """The random keys of fits and of bootstrap samples."""
     fits, samples = jax.random.split(jax.random.PRNGKey(settings.random_seed))
     return fits, samples
 
 
-def _log_ratio(data: LoggedData, policy: TargetPolicy) -> Float[Array, "N T"]:
+def _log_ratio(data: LoggedData, policy: TargetPolicy) -> Float[np.ndarray, "N T"]:
     assert data.log_prob is not None
-    log_prob = jax.jit(policy.log_prob)
-    count, steps = data.mask.shape
-    seen, done = (np.asarray(x).reshape(count * steps, *x.shape[2:]) for x in (data.observation, data.action))
-    target = in_blocks(lambda at: log_prob(jnp.asarray(seen[at]), jnp.asarray(done[at])), count * steps)
-    ratio = target.reshape(count, steps) - np.asarray(data.log_prob)
-    if np.isnan(ratio[np.asarray(data.mask)]).any():
+    mask, ratio = np.asarray(data.mask), np.zeros(data.mask.shape)
+    seen, done = np.asarray(data.observation)[mask], np.asarray(data.action)[mask]
+    target: np.ndarray = in_blocks(lambda at: on_host(policy.log_prob, seen[at], done[at]), len(seen))
+    if np.isnan(target).any():
         raise InputError("policy.log_prob: is NaN for some logged actions; must be logarithms of probabilities")
-    return jnp.asarray(np.where(data.mask, ratio, 0.0), jnp.float32)
+    ratio[mask] = target - np.asarray(data.log_prob)[mask]
+    return ratio
 
 
 def shares(rule: Rule, data: LoggedData, states: Array | np.ndarray) -> Float[np.ndarray, "Q N"]:

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from evarl.errors import InputError
 from evarl.ope import doubly_robust as corrected, importance
 from evarl.ope.importance import WeightedEstimate
-from evarl.ope.log import Estimate, Log, random_keys
+from evarl.ope.log import Estimate, Log, generator
 from evarl.ope.model import Model
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.resampling import Summed, bootstrap
 from evarl.ope.settings import Convention, Settings
 from evarl.stats.intervals import Interval, bernstein_interval, hoeffding_interval, percentile_interval, t_interval
 
@@ -23,8 +23,9 @@ class Weighted(NamedTuple):
 
     overall: WeightedEstimate
     """For uniform shares."""
-    with_share: Callable[[Float[Array, " N"]], WeightedEstimate]
-    resampled: Callable[[Float[Array, "B N"]], Float[Array, " B"]]
+    with_share: Callable[[Float[np.ndarray, " N"]], WeightedEstimate]
+    summed: Callable[[], Summed] | None
+    """For bootstrap samples; None where these would say nothing of its error."""
     bounded: bool = False
     """Whether it is a mean of independent contributions, so that Hoeffding and Bernstein intervals are valid."""
     model: Model | None = None
@@ -37,8 +38,7 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
     value, refits = model.start_value(), settings.fqe_refits
     error, intervals = None, {}
     if refits:
-        numbers = np.asarray(jax.random.key_data(random_keys(settings)[1])).tolist()
-        again = model.refitted(refits, np.random.default_rng(numbers))
+        again = model.refitted(refits, generator(settings))
         error = float(again.std(ddof=1))
         # the spread of the refits is the standard error itself, not that of their mean
         around = value + (again - again.mean()) * refits**0.5
@@ -58,10 +58,14 @@ def importance_sampling(
     log: Log, policy: TargetPolicy, settings: Settings, per_decision: bool = False, self_normalised: bool = False
 ) -> Estimate:
     """Importance sampling, trajectory-wise (TIS, or WIS if self-normalised) or per decision (PDIS or WPDIS)."""
-    steps, options = log.steps(policy, settings.clip), {"self_normalised": self_normalised}
-    one = partial(importance.per_decision if per_decision else importance.trajectory_wise, steps, **options)
-    again = importance.resampled_per_decision if per_decision else importance.resampled_trajectory_wise
-    many = partial(again, steps, **options)
+    steps = log.steps(policy, settings.clip)
+    form = importance.per_decision if per_decision else importance.trajectory_wise
+    again = importance.summed_per_decision if per_decision else importance.summed_trajectory_wise
+
+    def one(share: Float[np.ndarray, " N"]) -> WeightedEstimate:
+        return form(steps, share, self_normalised=self_normalised)
+
+    many = partial(again, steps, self_normalised=self_normalised)
     return _estimate(log, settings, Weighted(one(log.uniform), one, many, bounded=not self_normalised))
 
 
@@ -74,44 +78,38 @@ def magic(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     """MAGIC with fitted Q evaluation as the model; WDR where there is no covariance to mix by."""
     wdr = _doubly_robust(log, policy, settings, self_normalised=True)
     assert wdr.model is not None
-    key, arguments = random_keys(settings)[1], (log.steps(policy, settings.clip), wdr.model.values)
+    arguments = log.steps(policy, settings.clip), wdr.model.values
     try:
-        overall = corrected.magic(key, *arguments, log.uniform)
+        overall = corrected.magic(generator(settings), *arguments, log.uniform)
     except corrected.NoMixtureError:
-        return _estimate(log, settings, wdr)
+        return _estimate(log, settings, wdr._replace(summed=None))
 
-    def with_share(share: Float[Array, " N"]) -> WeightedEstimate:
+    def with_share(share: Float[np.ndarray, " N"]) -> WeightedEstimate:
         try:
-            return corrected.magic(key, *arguments, share).estimate
+            return corrected.magic(generator(settings), *arguments, share).estimate
         except corrected.NoMixtureError:
             return wdr.with_share(share)
 
-    notes: tuple[str, ...] = ()
-    if (part := overall.weights[0]) > 0.5:
-        notes = (f"the model has {part:.0%} of the weight, and its own error is not part of the standard error",)
-    resampled = partial(corrected.resampled_magic, overall, *arguments)
-    return _estimate(log, settings, Weighted(overall.estimate, with_share, resampled, False, wdr.model, notes))
+    notes = ("there is no standard error: the error of the model and of the mixing weights is unknown",)
+    return _estimate(log, settings, Weighted(overall.estimate, with_share, None, False, wdr.model, notes))
 
 
 def _doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool) -> Weighted:
     model = log.model(policy, settings)
     arguments = log.steps(policy, settings.clip), model.values
     one = partial(corrected.doubly_robust, *arguments, self_normalised=self_normalised)
-    many = partial(corrected.resampled_doubly_robust, *arguments, self_normalised=self_normalised)
+    many = partial(corrected.summed_doubly_robust, *arguments, self_normalised=self_normalised)
     return Weighted(one(log.uniform), one, many, not self_normalised, model)
 
 
 def _estimate(log: Log, settings: Settings, weighted: Weighted) -> Estimate:
     """The estimate of a method that weights trajectories, with intervals, state values and diagnostics."""
     overall, model = weighted.overall, weighted.model
-    drawn = importance.resampled_shares(random_keys(settings)[1], log.uniform, settings.resamples)
-    again = np.asarray(weighted.resampled(drawn), np.float64)
-    contribution = np.asarray(overall.contribution, np.float64)
-    intervals, notes = _intervals(contribution, again, settings, weighted.bounded)
+    intervals, notes = _intervals(weighted, settings)
     return Estimate(
         value=float(overall.value),
         state_values=log.state_values(settings.rule, lambda share: float(weighted.with_share(share).value)),
-        standard_error=float(overall.standard_error),
+        standard_error=None if weighted.summed is None else float(overall.standard_error),
         intervals=intervals,
         effective_sample_size=float(overall.effective_sample_size),
         largest_weight_share=float(overall.largest_weight_share),
@@ -121,17 +119,19 @@ def _estimate(log: Log, settings: Settings, weighted: Weighted) -> Estimate:
     )
 
 
-def _intervals(
-    contribution: Float[np.ndarray, " N"], resampled: Float[np.ndarray, " B"], settings: Settings, bounded: bool
-) -> tuple[dict[str, Interval], tuple[str, ...]]:
+def _intervals(weighted: Weighted, settings: Settings) -> tuple[dict[str, Interval], tuple[str, ...]]:
     """Intervals by name, and why some are missing."""
+    contribution = weighted.overall.contribution
     if not np.isfinite(contribution).all():
-        return {}, ("some weights overflow 32 bits, so there is no interval; use a self-normalised method",)
+        return {}, ("some weights overflow, so there is no interval; use a self-normalised method",)
+    if weighted.summed is None:
+        return {}, ()
     confidence, shares = settings.confidence, np.full(len(contribution), 1.0 / len(contribution))
-    found = {"bootstrap": percentile_interval(float(shares @ contribution), resampled, confidence)}
+    again = bootstrap(weighted.summed(), settings.resamples, generator(settings))
+    found = {"bootstrap": percentile_interval(float(shares @ contribution), again, confidence)}
     if len(contribution) > 1:
         found["t"] = t_interval(contribution, confidence, shares)
-    if settings.range is None or not bounded:
+    if settings.range is None or not weighted.bounded:
         return found, ()
     try:
         forms = bernstein_interval, hoeffding_interval

@@ -50,21 +50,25 @@ class Model:
 
     @functools.cached_property
     def values(self) -> ModelValues:
-        """Q and V at every logged step."""
-        data, trajectory, step = self._data, self._trajectory, self._step
+        """Q and V at every step of the log that was fitted."""
+        return self.values_of(self._data)
+
+    def values_of(self, data: LoggedData) -> ModelValues:
+        """Q and V at every step of any log of the same kind, in float64."""
+        (trajectory, step), seen = rows(data), row_observations(data)
         lengths = np.asarray(data.mask).sum(axis=1)
         moves = step < lengths[trajectory]
         place = trajectory[moves], step[moves]
-        values = self._values(self.fitted, np.arange(len(step)))
-        seen, done = self._seen[moves], np.asarray(data.action)[place]
-        worth = in_blocks(lambda at: self.fitted.q(seen[at], done[at], self._clock(step[moves][at])), len(seen))
-        q, v = np.zeros((2, *data.mask.shape), np.float32)
+        act = self._target if data is self._data else target_actions(self._config, data, self._policy, self._query_key)
+        values = in_blocks(lambda at: self.fitted.v(seen[at], act[at], self._clock(step[at])), len(seen))
+        at_moves, done = seen[moves], np.asarray(data.action)[place]
+        worth = in_blocks(lambda at: self.fitted.q(at_moves[at], done[at], self._clock(place[1][at])), len(done))
+        q, v = np.zeros((2, *data.mask.shape))
         q[place], v[place] = worth, values[moves]
         ended = np.asarray(data.terminated)[np.arange(data.trajectories), lengths - 1]
         if self._config.time_feature:
             ended = ended | (lengths == data.length)
-        last = np.where(ended, 0.0, values[~moves])
-        return ModelValues(jnp.asarray(q), jnp.asarray(v), jnp.asarray(last, jnp.float32))
+        return ModelValues(q, v, np.where(ended, 0.0, values[~moves]).astype(np.float64))
 
     def refitted(self, refits: int, generator: np.random.Generator) -> Float[np.ndarray, " refits"]:
         """J of fits to resampled trajectories.

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from evarl.agents.agent import Agent
@@ -25,6 +27,15 @@ class TargetPolicy(NamedTuple):
     """The most probable action for each observation."""
 
 
+def on_host(function: Callable[..., Any], *arrays: np.ndarray) -> Any:
+    """The result of a policy's function of NumPy arrays, in float64; the function may be written in NumPy or in JAX."""
+    try:
+        found = function(*arrays)
+    except (TypeError, AttributeError):  # such as x.at[i], which arrays of JAX have alone
+        found = function(*map(jnp.asarray, arrays))
+    return np.asarray(found, np.float64)
+
+
 def of_agent(agent: Agent, policy: Any) -> TargetPolicy:
     """A trained policy as a target policy."""
 
@@ -34,8 +45,8 @@ def of_agent(agent: Agent, policy: Any) -> TargetPolicy:
         return jax.nn.softmax(distribution.logits)
 
     return TargetPolicy(
-        log_prob=lambda observation, action: agent.distribution(policy, observation).log_prob(action),
-        probabilities=probabilities if isinstance(agent.action_space, Discrete) else None,
+        log_prob=jax.jit(lambda observation, action: agent.distribution(policy, observation).log_prob(action)),
+        probabilities=jax.jit(probabilities) if isinstance(agent.action_space, Discrete) else None,
         sample=lambda key, observation: agent.distribution(policy, observation).sample(key),
         mode=lambda observation: agent.distribution(policy, observation).mode(),
     )
