@@ -287,6 +287,18 @@ def test_a_state_whose_weights_are_all_small():
         assert float(estimate.effective_sample_size) == pytest.approx(2.0)
 
 
+def test_large_rewards_leave_the_standard_errors_alone():
+    """Rewards of 1e7 and noise, on-policy: all forms have the standard error of the mean return, and γ^t is exact."""
+    rng = np.random.default_rng(12)
+    noise = rng.normal(size=(300, 1000))
+    mask = np.ones(noise.shape, bool)
+    returns = noise @ 0.99 ** np.arange(1000)
+    for estimator in ALL.values():
+        found = estimator(1e7 + noise, np.zeros_like(noise), mask, 0.99)
+        assert found.standard_error == pytest.approx(returns.std(ddof=1) / 300**0.5, rel=1e-5)
+        assert found.value == pytest.approx(1e7 * (1 - 0.99**1000) / 0.01 + returns.mean(), rel=1e-13)
+
+
 # --- Mistakes that others shipped. Each is written down, and differs from the known answer of the two-state chain.
 
 TARGET, BEHAVIOUR, EXACT = np.array([0.7, 0.3]), np.array([0.5, 0.5]), 0.6102  # stay, switch; three steps from s0
