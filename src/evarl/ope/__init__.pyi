@@ -1,5 +1,6 @@
+from .cross_fitting import OwnModel as OwnModel
 from .dataset import LoggedData as LoggedData
-from .estimation import estimate as estimate
+from .estimation import estimate as estimate, estimate_many as estimate_many
 from .log import CollapsedWeights as CollapsedWeights, Estimate as Estimate, Log as Log
 from .metrics import PolicyMetrics as PolicyMetrics, policy_metrics as policy_metrics
 from .minari import from_minari as from_minari
