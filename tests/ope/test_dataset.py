@@ -125,6 +125,90 @@ def test_episodes_of_various_lengths_are_padded():
         LoggedData.from_episodes([])
 
 
+def episode(length=2, **changes):
+    plain = {
+        "observation": np.zeros((length, 1)),
+        "action": np.zeros(length, int),
+        "reward": np.ones(length),
+        "final_observation": np.zeros(1),
+    }
+    return plain | changes
+
+
+@pytest.mark.parametrize(
+    ("episodes", "message"),
+    [
+        (
+            [episode(), episode(log_prob=np.zeros(2))],
+            "log_prob: is missing in episode 0; must be in all episodes or in none",
+        ),
+        (
+            [episode(log_prob=np.zeros(2)), episode()],
+            "log_prob: is missing in episode 1; must be in all episodes or in none",
+        ),
+        ([episode(terminal=True)], "episode 0: unknown 'terminal'; did you mean 'terminated'?"),
+        (
+            [episode(terminated=[True, False])],
+            "terminated: episode 0 goes on after step 0; must be set at the last step only",
+        ),
+        (
+            [episode(truncated=[False, False, True])],
+            "truncated: episode 0 has shape (3,); must be one flag, or one for each",
+        ),
+        ([{k: v for k, v in episode().items() if k != "reward"}], "reward: is missing in episode 0"),
+        (
+            [{k: v for k, v in episode().items() if k != "final_observation"}],
+            "final_observation: is missing in episode 0",
+        ),
+        (
+            [episode(), episode(final_observation=np.zeros(3))],
+            "final_observation: episode 1 has shape (3,); must be (1,)",
+        ),
+        (
+            [episode(), episode(observation=np.zeros((2, 3)))],
+            "observation: episode 1 has shape (2, 3); must be (L, ...) as in",
+        ),
+    ],
+)
+def test_episodes_that_are_refused(episodes, message):
+    with pytest.raises(InputError) as caught:
+        LoggedData.from_episodes(episodes)
+    assert str(caught.value).startswith(message)
+
+
+def test_one_flag_and_one_for_each_step_are_the_same():
+    for flags in (True, [True], [False, True], np.array([0, 1])):
+        assert LoggedData.from_episodes([episode(terminated=flags)]).terminated.tolist() == [[False, True]]
+
+
+def test_numbers_keep_their_precision():
+    """Rewards of 1e7 with noise in the last digits, and whole numbers that float32 does not have."""
+    reward = 1e7 + np.random.default_rng(0).normal(size=(2, 3))
+    whole = np.full((2, 3, 2), 2**24 + 1)
+    data = LoggedData.from_arrays(**fields(reward=reward, observation=whole, final_observation=whole[:, 0]))
+    assert np.array_equal(data.reward, reward)
+    assert np.array_equal(data.observation, whole)
+    assert data.log_prob.dtype == np.float64
+    assert np.issubdtype(data.observation.dtype, np.integer)
+
+
+def test_steps_that_no_trajectory_has_are_left_out():
+    wide = {
+        name: np.pad(PLAIN[name], [(0, 0), (0, 4)] + [(0, 0)] * (PLAIN[name].ndim - 2))
+        for name in PLAIN
+        if name != "final_observation"
+    }
+    assert LoggedData.from_arrays(**PLAIN | wide).length == 3
+
+
+def test_cut_trajectories():
+    """Before T, neither flag or a time limit is a cut; an end is not, and T is not."""
+    whole = LoggedData.from_episodes(
+        [episode(3), episode(2, terminated=True), episode(2, truncated=True), episode(2), episode(3, truncated=True)]
+    )
+    assert whole.cut.tolist() == [False, False, True, True, False]
+
+
 @pytest.fixture
 def minari_data(tmp_path, monkeypatch):
     """A real Minari data set on disk: a random walk of two episodes."""

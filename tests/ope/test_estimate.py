@@ -77,11 +77,15 @@ def test_values_of_the_chain(found, method):
         return
     assert np.allclose(one.state_values, wanted, rtol=0.06)
     assert one.state_values[0] == pytest.approx(one.state_values[2], rel=1e-5)
-    if one.standard_error is None:
+    if method == "magic":
+        assert one.value == pytest.approx(EXACT.mean(), rel=0.03)
+        assert one.standard_error is None
+        assert not one.intervals
+    elif one.standard_error is None:
         assert one.value == pytest.approx(EXACT.mean(), rel=0.03)
         assert one.converged
     else:
-        assert abs(one.value - EXACT.mean()) < 4 * one.standard_error + 0.03 * (method == "magic")
+        assert abs(one.value - EXACT.mean()) < 4 * one.standard_error
         assert one.intervals["t"].low <= one.value <= one.intervals["t"].high
         assert one.intervals["bootstrap"].low < one.intervals["bootstrap"].high
         # (Σw)²/Σw² → N / E[w²], and E[ρ²] = .3²/.5 + .7²/.5
@@ -99,7 +103,7 @@ def test_on_policy_every_weighted_method_is_the_mean_return():
     data = chain_log(switch=0.3)
     found = estimate(data, switching(0.3), methods=("tis", "pdis", "wis", "wpdis"))
     mean = float((np.asarray(data.reward) * DISCOUNT ** np.arange(STEPS)).sum(axis=1).mean())
-    assert [one.value for one in found.values()] == pytest.approx([mean] * 4, rel=1e-5)  # 4 000 terms in float32
+    assert [one.value for one in found.values()] == pytest.approx([mean] * 4, rel=1e-6)  # the policy is in float32
 
 
 def test_collapsed_weights_are_warned_of():
@@ -123,13 +127,14 @@ def test_a_range_that_does_not_hold_gives_no_bound():
     assert "since the range does not hold" in found["tis"].warnings[0]
 
 
-def test_weights_beyond_32_bits():
+def test_weights_beyond_64_bits():
     data = chain_log()
-    rare = data.replace(log_prob=np.full_like(data.log_prob, -40.0))
+    rare = data.replace(log_prob=np.full_like(data.log_prob, -200.0))
     found = estimate(rare, switching(0.3), methods=("tis", "wis"), warn_below=0.0)
-    assert "overflow 32 bits" in found["tis"].warnings[0]
+    assert "some weights overflow" in found["tis"].warnings[0]
     assert not found["tis"].intervals
-    assert found["wis"].intervals["t"].low < EXACT.mean() < found["wis"].intervals["t"].high
+    assert found["wis"].value == pytest.approx(EXACT.mean(), abs=0.1)
+    assert "the weights have mean inf, and 1 is expected" in found["wis"].warnings[0]
 
 
 def test_the_same_seed_gives_the_same_numbers():
@@ -178,7 +183,7 @@ def test_ratios_are_clipped_from_above_alone():
     log, policy = ope.Log(data, DISCOUNT), switching(0.0)  # never takes action 1
     ratio = np.asarray(log.steps(policy, clip=0.2).log_ratio)
     assert np.array_equal(np.isneginf(ratio), np.asarray(data.action) == 1)
-    assert ratio.max() == np.float32(0.2) < np.asarray(log.log_ratio(policy)).max()
+    assert ratio.max() == 0.2 < np.asarray(log.log_ratio(policy)).max()
 
 
 def test_what_methods_share_is_computed_once():
@@ -203,7 +208,7 @@ def test_magic_where_all_but_the_nearest_trajectories_are_negligible():
     data = ope.LoggedData.from_episodes([episode(x, steps) for x, steps in zip(start, (1, 2, 4), strict=True)])
     width = 3 ** (-1 / 5) * start.std()
     near = 0.5 * start[2] - 37 * np.log(10) * width**2 / start[2]  # exp(−(d₂² − d₀²) / 2w²) = 1e-37
-    options = {"fqe": dataclasses.replace(SMALL, steps=50, time_feature=False), "rule": "neighbours", "resamples": 10}
+    options = {"fqe": dataclasses.replace(SMALL, steps=50), "rule": "neighbours", "resamples": 10}
     found = estimate(data, switching(0.3), ("magic",), states=np.array([[near]]), warn_below=0.0, **options)
     assert np.isfinite(found["magic"].state_values).all()
 
@@ -215,7 +220,7 @@ def test_one_trajectory():
     settings = ope.Settings(fqe=dataclasses.replace(SMALL, steps=50, held_out=0.0))
     found = ope.estimate(log, switching(0.3), settings, ("wdr", "magic"))
     assert found["magic"].value == found["wdr"].value
-    assert found["magic"].standard_error == np.inf
+    assert found["magic"].standard_error is None
 
 
 def test_without_probabilities_only_fitted_q_evaluation():

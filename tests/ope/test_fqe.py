@@ -10,8 +10,9 @@ import pytest
 
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
-from evarl.ope.fqe import _fit, fit, fit_policy, select
+from evarl.ope.fqe import fit, fit_policy, select
 from evarl.ope.fqe_table import prepare, row_observations, rows, target_actions
+from evarl.ope.fqe_training import train
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import FQEConfig
 from evarl.truth.exact import policy_values
@@ -252,7 +253,8 @@ class TestTable:
         rare = np.zeros((2, 600, 1))
         rare[0, 5] = 1.0
         fields = {"action": np.zeros((2, 600), int), "reward": np.ones((2, 600)), "final_observation": np.zeros((2, 1))}
-        table = prepare(QUICK, LoggedData.from_arrays(observation=rare, **fields), 0.9, key)
+        numbers = dataclasses.replace(QUICK, one_hot=False)
+        table = prepare(numbers, LoggedData.from_arrays(observation=rare, **fields), 0.9, key)
         assert table.features.max() == 10
         fields["final_observation"] = np.zeros((2, 1), bool)
         table = prepare(QUICK, LoggedData.from_arrays(observation=rare.astype(bool), **fields), 0.9, key)
@@ -288,9 +290,9 @@ class TestFit:
         table = prepare(QUICK, chain_log, 0.9, key)
         target = target_actions(QUICK, chain_log, tabular(SWITCH), key)
         one = fit(dataclasses.replace(QUICK, steps=1), table, target, key)
-        compiled = _fit._cache_size()
+        compiled = train._cache_size()
         two = fit(dataclasses.replace(QUICK, steps=21, learning_rate=1e-3), table, target, key)
-        assert _fit._cache_size() == compiled
+        assert train._cache_size() == compiled
         for fitted in (one, two):
             assert np.isfinite(fitted.loss).all()
             assert np.isfinite(fitted.start_value).all()

@@ -1,11 +1,11 @@
 """How often intervals contain the true value, for estimates like those of importance sampling."""
 
-import jax
 import numpy as np
 import pytest
 from scipy import stats
 
-from evarl.ope.importance import Steps, resampled_shares, resampled_trajectory_wise
+from evarl.ope.importance import Steps, summed_trajectory_wise
+from evarl.ope.resampling import resampled_counts
 from evarl.stats import Interval, bernstein_interval, hoeffding_interval, percentile_interval, t_interval
 
 REPETITIONS = 3000
@@ -17,8 +17,8 @@ def coverage(intervals: list[Interval], truth: float) -> float:
 
 @pytest.fixture(scope="module")
 def shares() -> np.ndarray:
-    """Of 1000 bootstrap samples of 200; each repetition can use the same, since they know nothing of the data."""
-    return np.asarray(resampled_shares(jax.random.PRNGKey(0), np.full(200, 1 / 200, np.float32), 1000), np.float64)
+    """Of 4000 bootstrap samples of 200; each repetition can use the same, since they know nothing of the data."""
+    return np.concatenate(list(resampled_counts(np.random.default_rng(0), 200, 4000))) / 200
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
@@ -40,12 +40,10 @@ def test_coverage_of_a_ratio(shares):
     """Self-normalised importance sampling, whose denominator is computed anew for each bootstrap sample."""
     rng = np.random.default_rng(2)
     action = rng.integers(0, 2, (REPETITIONS, 200, 1))
-    reward = (action + rng.normal(size=action.shape)).astype(np.float32)
-    log_ratio = np.log(np.array([0.8, 0.2], np.float32) / np.float32(0.5))[action]
-    mask = np.ones((200, 1), bool)
-    small = shares[:500].astype(np.float32)
-    one = lambda r, x: resampled_trajectory_wise(Steps(r, x, mask, 1.0), small, self_normalised=True)  # noqa: E731
-    values = np.asarray(jax.jit(jax.vmap(one))(reward, log_ratio))
+    reward = action + rng.normal(size=action.shape)
+    log_ratio = np.log(np.array([0.8, 0.2]) / 0.5)[action]
+    steps = [Steps(r, x, np.ones((200, 1), bool), 1.0) for r, x in zip(reward, log_ratio, strict=True)]
+    values = [summed_trajectory_wise(one, self_normalised=True).at(shares[:500]) for one in steps]
     assert coverage([percentile_interval(0.0, row, 0.9) for row in values], 0.2) == pytest.approx(0.9, abs=0.02)
 
 

@@ -173,3 +173,11 @@ def test_what_cannot_be_right_is_refused_in_one_line(call, message):
     with pytest.raises(InputError) as error:
         call()
     assert str(error.value) == message
+
+
+def test_small_returns_have_ranks_too():
+    """Returns near 1e-7, whose differences are as clear as those of any other unit."""
+    estimated, true = np.array([1.0, 3.0, 2.0, 4.0]), np.array([1.0, 2.0, 3.0, 4.0])
+    plain, small = policy_metrics(estimated, true), policy_metrics(1e-7 * estimated, 1e-7 * true)
+    assert (small.spearman, small.kendall) == (plain.spearman, plain.kendall) == (0.8, pytest.approx(2 / 3))
+    assert policy_metrics(np.zeros(4), true).spearman is None

@@ -1,6 +1,7 @@
 """`evarl ope RUN`: off-policy evaluation of a run's final policies from the log of its training."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,14 +61,22 @@ def _print(found: "LoggedSeed", confidence: float) -> None:
         table.add_row(method, *cells.values())
     print()
     print_table(table)
-    said: dict[str, list[str]] = {}
     for method, one in found.estimates.items():
         for name in (name for name in ("bernstein", "hoeffding") if name in one.intervals):
             print(f"{method}: {confidence:.0%} {name} interval {_interval(one, name)}")
-        for warning in one.warnings:
-            said.setdefault(warning, []).append(method)
-    for warning, methods in said.items():
+    for what, methods in _by(lambda one: (one.estimand,), found).items():
+        print(f"{', '.join(methods)}: {what}")
+    for warning, methods in _by(lambda one: one.warnings, found).items():
         print(f"warning: {', '.join(methods)}: {warning}")
+
+
+def _by(texts: Callable[["Estimate"], tuple[str, ...]], found: "LoggedSeed") -> dict[str, list[str]]:
+    """The methods that say each text."""
+    said: dict[str, list[str]] = {}
+    for method, one in found.estimates.items():
+        for text in texts(one):
+            said.setdefault(text, []).append(method)
+    return said
 
 
 def _cells(one: "Estimate", confidence: float) -> dict[str, str]:
@@ -79,6 +88,7 @@ def _cells(one: "Estimate", confidence: float) -> dict[str, str]:
         f"{confidence:.0%} interval": "—" if tightest is None else _interval(one, tightest),
         "effective sample": number(one.effective_sample_size, ".1f"),
         "largest weight": number(one.largest_weight_share, ".1%"),
+        "Pareto k": number(one.pareto_k, ".2f"),
         "Bellman error": number(one.bellman_error),
     }
 

@@ -1,6 +1,7 @@
 from .cdf_model import KernelCDF as KernelCDF
+from .cross_fitting import OwnModel as OwnModel
 from .dataset import LoggedData as LoggedData
-from .estimation import estimate as estimate
+from .estimation import estimate as estimate, estimate_many as estimate_many
 from .guarantees import (
     GuaranteedBound as GuaranteedBound,
     GuaranteeSettings as GuaranteeSettings,

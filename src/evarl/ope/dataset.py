@@ -1,5 +1,6 @@
 """Logged data: N trajectories of at most T steps, as masked arrays."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Shaped
 
-from evarl.errors import FileError, InputError
+from evarl.errors import FileError, InputError, unknown_name
 from evarl.storage.tensors import load_arrays, save_tree
 
 STEPS = ("observation", "action", "reward", "log_prob", "terminated", "truncated")
@@ -50,6 +51,12 @@ class LoggedData(struct.PyTreeNode):
         return self.mask.shape[1]
 
     @property
+    def cut(self) -> Bool[np.ndarray, " N"]:
+        """Which trajectories stop before step T without having terminated."""
+        mask = np.asarray(self.mask)
+        return ~np.asarray(self.terminated & self.mask).any(axis=1) & (mask.sum(axis=1) < mask.shape[1])
+
+    @property
     def discrete(self) -> bool:
         """Whether actions are integers."""
         return bool(np.issubdtype(self.action.dtype, np.integer))
@@ -69,7 +76,9 @@ class LoggedData(struct.PyTreeNode):
         names = (*STEPS, "mask", "final_observation")
         for name in fields:
             if name not in names:
-                raise InputError(f"{name}: is not a field of logged data; must be one of {', '.join(names)}")
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"must be one of {', '.join(names)}"
+                raise InputError(f"{name}: is not a field of logged data; {hint}")
         for name in ("observation", "action", "reward", "final_observation"):
             if fields.get(name) is None:
                 raise InputError(f"{name}: is missing")
@@ -79,44 +88,36 @@ class LoggedData(struct.PyTreeNode):
             arrays.setdefault(name, np.zeros(shape, bool))
         arrays.setdefault("mask", np.ones(shape, bool))
         plain: dict[str, Any] = {name: _plain(name, array) for name, array in arrays.items()}
-        return validated(cls(**{"log_prob": None} | plain))
+        return _trimmed(validated(cls(**{"log_prob": None} | plain)))
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Mapping[str, Any]]) -> "LoggedData":
         """Logged data from trajectories of various lengths, which are padded and stacked.
 
         Each has observation [L, ...], action [L, ...], reward [L], final_observation [...], and may have log_prob [L] (all
-        of them or none) and terminated and truncated: one flag each, for its last step.
+        of them or none) and terminated and truncated: one flag each, or one for each step of which only the last is set.
         """
         if not episodes:
             raise InputError("episodes: there are none; must be at least one")
-        lengths = [len(np.asarray(episode.get("reward", ()))) for episode in episodes]
-        longest = max(lengths)
-
-        def stacked(name: str) -> np.ndarray:
-            for number, episode in enumerate(episodes):
-                if name not in episode:
-                    raise InputError(f"{name}: is missing in episode {number}")
-            rows = [np.asarray(episode[name]) for episode in episodes]
-            for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-                if row.shape[:1] != (length,):
-                    raise InputError(
-                        f"{name}: episode {number} has shape {row.shape}; must have {length} steps, as its reward"
-                    )
-            table = np.zeros((len(rows), longest, *rows[0].shape[1:]), np.result_type(*rows))
-            for i, row in enumerate(rows):
-                table[i, : len(row)] = row
-            return table
-
-        known = ("log_prob",) if "log_prob" in episodes[0] else ()
-        fields: dict[str, Any] = {name: stacked(name) for name in (*STEPS[:3], *known)}
-        steps = np.arange(longest)[None]
+        for number, episode in enumerate(episodes):
+            _check_names(episode, number)
+        lengths = [len(np.atleast_1d(episode["reward"])) for episode in episodes]
+        known = ("log_prob",) if any(episode.get("log_prob") is not None for episode in episodes) else ()
+        fields: dict[str, Any] = {name: _stacked(name, episodes, lengths) for name in (*STEPS[:3], *known)}
+        steps = np.arange(max(lengths))[None]
         last = steps == np.asarray(lengths)[:, None] - 1
         for name in STEPS[4:]:
-            ended = np.asarray([bool(np.any(episode.get(name, False))) for episode in episodes])
-            fields[name] = last & ended[:, None]
+            ends = [
+                _ended(name, episode, number, length)
+                for number, (episode, length) in enumerate(zip(episodes, lengths, strict=True))
+            ]
+            fields[name] = last & np.asarray(ends)[:, None]
         fields["mask"] = steps < np.asarray(lengths)[:, None]
-        fields["final_observation"] = np.stack([np.asarray(episode["final_observation"]) for episode in episodes])
+        final = [np.asarray(episode["final_observation"]) for episode in episodes]
+        for number, one in enumerate(final):
+            if one.shape != final[0].shape:
+                raise InputError(f"final_observation: episode {number} has shape {one.shape}; must be {final[0].shape}")
+        fields["final_observation"] = np.stack(final)
         return cls.from_arrays(**fields)
 
     def save(self, path: str | Path) -> None:
@@ -183,6 +184,53 @@ def validated(data: LoggedData) -> LoggedData:
     return data
 
 
+def _trimmed(data: LoggedData) -> LoggedData:
+    """The data without steps that no trajectory has."""
+    longest = int(np.asarray(data.mask).any(axis=0).sum())
+    if longest == data.length:
+        return data
+    return data.replace(**{name: x[:, :longest] for name, x in _fields(data).items() if name != "final_observation"})
+
+
+def _check_names(episode: Mapping[str, Any], number: int) -> None:
+    """Raise InputError if an episode lacks a field, or has one that is none."""
+    names = (*STEPS, "final_observation")
+    for name in episode:
+        if name not in names:
+            raise unknown_name(f"episode {number}", str(name), names)
+    for name in (*STEPS[:3], "final_observation"):
+        if episode.get(name) is None:
+            raise InputError(f"{name}: is missing in episode {number}")
+
+
+def _stacked(name: str, episodes: Sequence[Mapping[str, Any]], lengths: Sequence[int]) -> np.ndarray:
+    """[N, T, ...]: a field of all episodes, with zeros in the padding."""
+    for number, episode in enumerate(episodes):
+        if episode.get(name) is None:
+            raise InputError(f"{name}: is missing in episode {number}; must be in all episodes or in none")
+    arrays = [np.asarray(episode[name]) for episode in episodes]
+    for number, (row, length) in enumerate(zip(arrays, lengths, strict=True)):
+        if row.shape[:1] != (length,):
+            raise InputError(f"{name}: episode {number} has shape {row.shape}; must have {length} steps, as its reward")
+        if row.shape[1:] != arrays[0].shape[1:]:
+            raise InputError(f"{name}: episode {number} has shape {row.shape}; must be (L, ...) as in episode 0")
+    table = np.zeros((len(arrays), max(lengths), *arrays[0].shape[1:]), np.result_type(*arrays))
+    for i, row in enumerate(arrays):
+        table[i, : len(row)] = row
+    return table
+
+
+def _ended(name: str, episode: Mapping[str, Any], number: int, length: int) -> bool:
+    """Whether the flag of an episode's last step is set; it may be given alone or with those of the other steps."""
+    flags = np.atleast_1d(_plain(name, np.asarray(episode.get(name, False))))
+    if flags.shape not in ((1,), (length,)):
+        raise InputError(f"{name}: episode {number} has shape {flags.shape}; must be one flag, or one for each step")
+    if flags[:-1].any():
+        early = int(np.flatnonzero(flags)[0])
+        raise InputError(f"{name}: episode {number} goes on after step {early}; must be set at the last step only")
+    return bool(flags[-1])
+
+
 def _fields(data: LoggedData) -> dict[str, np.ndarray]:
     """The fields that are present, by name."""
     fields = {name: getattr(data, name) for name in (*STEPS, "mask", "final_observation")}
@@ -197,7 +245,10 @@ def _refuse(name: str, broken: Bool[np.ndarray, "..."], text: str, array: np.nda
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
-    """The array in the type that estimators use: 32 bits, flags as booleans."""
+    """The array in the type that estimators use.
+
+    Rewards and log-probabilities are in float64, other floats in float32, whole numbers as they are, flags booleans.
+    """
     if array.dtype.kind not in "fiub":
         raise InputError(f"{name}: has type {array.dtype}; must be numbers")
     if name in ("terminated", "truncated", "mask"):
@@ -208,7 +259,9 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
         whole = array.astype(np.int32)
         _refuse(name, whole != array, "{value} is too large; must be a whole number of 32 bits", array)
         return whole
-    if name not in ("reward", "log_prob") and array.dtype.kind in "ub":
+    if name in ("reward", "log_prob"):
+        return array.astype(np.float64)
+    if array.dtype.kind in "iub":
         return array
     with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused afterwards
         return array.astype(np.float32)

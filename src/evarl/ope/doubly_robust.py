@@ -15,19 +15,16 @@ later value is `last`, not the rewards of trajectories that are longer.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from scipy.optimize import nnls
 
 from evarl.errors import InputError
 from evarl.ope import importance
-from evarl.ope.importance import Scalar, Share, Shares, Steps, StepSums, WeightedEstimate, total, uniform_share
-from evarl.worlds.world import Key
+from evarl.ope.importance import Share, Steps, WeightedEstimate, uniform_share
+from evarl.ope.resampling import Summed, bootstrap
 
 MOST_LENGTHS = 25
 """Default number of mixed estimates, at most: their covariance is estimated as well."""
@@ -40,10 +37,10 @@ class NoMixtureError(InputError):
 class ModelValues(NamedTuple):
     """Q and V of a model at every logged step."""
 
-    q: Float[Array, "N T"]
+    q: Float[np.ndarray, "N T"]
     """Of the logged action."""
-    v: Float[Array, "N T"]
-    last: Float[Array, " N"] | None = None
+    v: Float[np.ndarray, "N T"]
+    last: Float[np.ndarray, " N"] | None = None
     """V after the last step where the value goes on, and 0 where it ends; 0 everywhere when not given."""
 
 
@@ -63,25 +60,23 @@ class Mixture(NamedTuple):
     """Of the g^(j)."""
 
 
-def residuals(steps: Steps, model: ModelValues) -> Float[Array, "N T"]:
+def residuals(steps: Steps, model: ModelValues) -> Float[np.ndarray, "N T"]:
     """δ_t = r_t + γ v_{t+1} − q_t, where v after the last step is `model.last`; 0 in the padding."""
     q, v, last = model
-    end = jnp.zeros_like(v[:, 0]) if last is None else last
-    going_on = jnp.concatenate([steps.mask[:, 1:], jnp.zeros_like(steps.mask[:, :1])], axis=1)
-    following = jnp.concatenate([v[:, 1:], end[:, None]], axis=1)
-    following = jnp.where(going_on, following, end[:, None])
-    return jnp.where(steps.mask, steps.reward + jnp.asarray(steps.discount, v.dtype) * following - q, 0.0)
+    end = np.zeros((len(v), 1)) if last is None else last[:, None]
+    going_on = np.concatenate([steps.mask[:, 1:], np.zeros_like(steps.mask[:, :1])], axis=1)
+    following = np.where(going_on, np.concatenate([v[:, 1:], end], axis=1), end)
+    return np.where(steps.mask, steps.reward + steps.discount * following - q, 0.0).astype(np.float64)
 
 
-@partial(jax.jit, static_argnames="self_normalised")
 def doubly_robust(
     steps: Steps, model: ModelValues, share: Share | None = None, *, self_normalised: bool = False
 ) -> WeightedEstimate:
     """The doubly robust estimate: DR, or WDR if self-normalised. Shares are uniform by default.
 
-    >>> reward, log_ratio = jnp.asarray([[1.0], [3.0]]), jnp.log(jnp.asarray([[0.5], [1.5]]))
-    >>> exact = ModelValues(q=reward, v=jnp.full((2, 1), 2.5))
-    >>> found = doubly_robust(Steps(reward, log_ratio, jnp.ones((2, 1), bool), 1.0), exact)
+    >>> reward, log_ratio = np.array([[1.0], [3.0]]), np.log([[0.5], [1.5]])
+    >>> exact = ModelValues(q=reward, v=np.full((2, 1), 2.5))
+    >>> found = doubly_robust(Steps(reward, log_ratio, np.ones((2, 1), bool), 1.0), exact)
     >>> round(float(found.value), 5), round(float(found.standard_error), 5)
     (2.5, 0.0)
     """
@@ -90,17 +85,15 @@ def doubly_robust(
     return _with_contribution(correction, _first(steps, model) + correction.contribution, share)
 
 
-@partial(jax.jit, static_argnames="self_normalised")
-def resampled_doubly_robust(
-    steps: Steps, model: ModelValues, shares: Shares, *, self_normalised: bool = False
-) -> Float[Array, " B"]:
-    """The values of `doubly_robust` for many shares of the same trajectories, with the same model."""
-    correction = importance.resampled_per_decision(_corrected(steps, model), shares, self_normalised=self_normalised)
-    return total(shares, _first(steps, model)) + correction
+def summed_doubly_robust(steps: Steps, model: ModelValues, *, self_normalised: bool = False) -> Summed:
+    """`doubly_robust` as a function of sums over trajectories, denominators included; the model stays the same."""
+    correction = importance.summed_per_decision(_corrected(steps, model), self_normalised=self_normalised)
+    terms = np.concatenate([_first(steps, model)[:, None], correction.terms], axis=1)
+    return Summed(terms, lambda sums: sums[:, 0] + correction.value(sums[:, 1:]))
 
 
 def magic(
-    key: Key,
+    rng: np.random.Generator,
     steps: Steps,
     model: ModelValues,
     share: Share | None = None,
@@ -119,36 +112,28 @@ def magic(
     `lengths` are the j to mix; 0 (the model) and T (WDR) are always included. By default all j, or if there are too many,
     some that are evenly spaced on a logarithmic scale.
     """
-    steps, model = jax.tree.map(jnp.asarray, (steps, model))
-    share = uniform_share(steps) if share is None else jnp.asarray(share)
-    if not float(1.0 / total(share, share)) > 1.0:
+    share = uniform_share(steps) if share is None else share
+    if not 1.0 / (share @ share) > 1.0 + 1e-12:
         raise NoMixtureError("share: all of it belongs to one trajectory; a covariance requires at least 2")
     chosen = _lengths(steps.mask.shape[1], lengths)
-    wdr = doubly_robust(steps, model, share, self_normalised=True)
-    shares = importance.resampled_shares(key, share, resamples)
-    terms = _correction_terms(steps, model, share[None])
-    contribution, again = _mixed(terms, _first(steps, model), share, shares, steps.discount, chosen)
-    parts, spread = np.asarray(contribution, np.float64), np.asarray(share, np.float64)
-    if not np.isfinite(parts).all():  # derivatives overflow where only negligible shares are left
-        raise NoMixtureError("share: is too small for 32 bits at some steps; a covariance requires larger shares")
-    candidates = spread @ parts
-    deviation = spread[:, None] * (parts - candidates)
-    count = 1.0 / np.sum(spread**2)
+    changed = _corrected(steps, model)
+    with np.errstate(divide="ignore"):
+        terms = importance.step_terms(changed, np.log(share))
+    parts = importance.ratio(importance.portions(terms, steps.discount, chosen), share[:, None])
+    parts = np.where(share[:, None] > 0, _first(steps, model)[:, None] + parts, 0.0)
+    if not np.isfinite(parts).all():
+        raise NoMixtureError("share: is too small at some steps; a covariance requires larger shares")
+    candidates = share @ parts
+    deviation = share[:, None] * (parts - candidates[None])
+    count = 1.0 / (share @ share)
     covariance = deviation.T @ deviation * count / (count - 1.0)
-    low, high = np.quantile(np.asarray(again[:, -1], np.float64), [(1 - confidence) / 2, (1 + confidence) / 2])
+    again = bootstrap(summed_doubly_robust(steps, model, self_normalised=True), resamples, rng, share)
+    low, high = np.quantile(again, [(1 - confidence) / 2, (1 + confidence) / 2])
     low, high = min(low, candidates[-1]), max(high, candidates[-1])
     bias = np.where(candidates > high, candidates - high, np.where(candidates < low, candidates - low, 0.0))
     weights = least_quadratic(covariance + np.outer(bias, bias))
-    mixed = total(contribution, jnp.asarray(weights, model.v.dtype))
-    return Mixture(_with_contribution(wdr, mixed, share), chosen, weights, candidates, bias, covariance)
-
-
-def resampled_magic(mixture: Mixture, steps: Steps, model: ModelValues, shares: Shares) -> Float[Array, " B"]:
-    """The values of a mixture for many shares: denominators are computed again, the weights of the mixture are not."""
-    steps, model = jax.tree.map(jnp.asarray, (steps, model))
-    terms = _correction_terms(steps, model, shares)
-    values = _candidates(terms, _first(steps, model), shares, steps.discount, mixture.lengths)
-    return total(values, jnp.asarray(mixture.weights, values.dtype))
+    mixed = importance.summarise(parts @ weights, share, importance.log_weights(steps)[:, -1])
+    return Mixture(mixed, chosen, weights, candidates, bias, covariance)
 
 
 def least_quadratic(matrix: Float[np.ndarray, "J J"]) -> Float[np.ndarray, " J"]:
@@ -174,15 +159,14 @@ def _corrected(steps: Steps, model: ModelValues) -> Steps:
     return steps._replace(reward=residuals(steps, model))
 
 
-def _first(steps: Steps, model: ModelValues) -> Float[Array, " N"]:
-    return jnp.where(steps.mask[:, 0], model.v[:, 0], 0.0)
+def _first(steps: Steps, model: ModelValues) -> Float[np.ndarray, " N"]:
+    return np.where(steps.mask[:, 0], model.v[:, 0], 0.0).astype(np.float64)
 
 
-def _with_contribution(like: WeightedEstimate, contribution: Float[Array, " N"], share: Share) -> WeightedEstimate:
-    value = total(share, contribution)
-    return like._replace(
-        value=value, contribution=contribution, standard_error=importance.standard_error(contribution, value, share)
-    )
+def _with_contribution(like: WeightedEstimate, contribution: Float[np.ndarray, " N"], share: Share) -> WeightedEstimate:
+    value = float(share @ contribution)
+    error = importance.standard_error(contribution, value, share)
+    return like._replace(value=value, contribution=contribution, standard_error=error)
 
 
 def _lengths(steps: int, chosen: Sequence[int] | None) -> tuple[int, ...]:
@@ -193,37 +177,3 @@ def _lengths(steps: int, chosen: Sequence[int] | None) -> tuple[int, ...]:
         if not 0 <= j <= steps:
             raise InputError(f"lengths: {j} is not allowed; must be 0 to {steps}, the number of corrected steps")
     return tuple(sorted({0, *chosen, steps}))
-
-
-@jax.jit
-def _correction_terms(steps: Steps, model: ModelValues, shares: Shares) -> StepSums:
-    return importance.step_terms(_corrected(steps, model), shares)
-
-
-def _corrections(sums: StepSums, discount: Scalar, lengths: tuple[int, ...]) -> Float[Array, " J"]:
-    """Σ_{t<j} γ^t S_t R_t for each j."""
-    so_far = jnp.cumsum(importance.step_values(sums, discount))
-    return jnp.concatenate([jnp.zeros_like(so_far[:1]), so_far])[np.asarray(lengths)]
-
-
-@partial(jax.jit, static_argnames="lengths")
-def _candidates(
-    terms: StepSums, first: Float[Array, " N"], shares: Shares, discount: Scalar, lengths: tuple[int, ...]
-) -> Float[Array, "B J"]:
-    """g^(j) for each row of shares."""
-    corrections = jax.vmap(lambda sums: _corrections(sums, discount, lengths), in_axes=1)(
-        importance.sums_for(terms, shares)
-    )
-    return total(shares, first)[:, None] + corrections
-
-
-@partial(jax.jit, static_argnames="lengths")
-def _mixed(
-    terms: StepSums, first: Float[Array, " N"], share: Share, shares: Shares, discount: Scalar, lengths: tuple[int, ...]
-) -> tuple[Float[Array, "N J"], Float[Array, "B J"]]:
-    """Contributions of trajectories to each g^(j), and the g^(j) of bootstrap samples."""
-    sums = jax.tree.map(lambda column: total(column, share), terms)
-    slopes = jax.jacrev(lambda sums: _corrections(sums, discount, lengths))(sums)  # [J, T]
-    parts = jax.tree.map(lambda slope, column: total(slope, column), slopes, terms)
-    contribution = first[:, None] + (parts.weighted_reward + parts.weight + parts.going_on).T
-    return contribution, _candidates(terms, first, shares, discount, lengths)

@@ -2,43 +2,64 @@
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import overload
 
 import numpy as np
 
 from evarl.errors import InputError
-from evarl.ope.log import CollapsedWeights, Estimate, Log
-from evarl.ope.policy import TargetPolicy
+from evarl.ope.log import CollapsedWeights, Estimate, Log, estimand
+from evarl.ope.policy import TargetPolicy, check_traceable
 from evarl.ope.registry import Estimator, chosen, estimators
+from evarl.ope.resampling import GROUPS
 from evarl.ope.settings import FQEConfig, Settings
 from evarl.sizes import check_memory, check_time, matrix_entries
 
 DEFAULT = Settings()
+COLLAPSED = "the weights have collapsed"
 
 
 def estimate(
     log: Log, policy: TargetPolicy, settings: Settings = DEFAULT, methods: Sequence[str] | None = None
 ) -> dict[str, Estimate]:
-    """Estimates of J, and of V at `log.states` [Q, ...], by method; all registered ones by default.
+    """Estimates of J, and of V at `log.states` [Q, ...], by method; by default all registered ones that the log allows.
 
-    A time limit does not end the value by default: fitted Q evaluation and the doubly robust methods continue with the
-    model's value there. With `settings.fqe.time_feature` the value ends at the T-th step, as it always does for importance
-    sampling alone.
+    All of one call estimate the same: the return of the T logged steps, or with `horizon="endless"` that without a time limit.
+    Each says so in `estimand`.
     """
-    settings.validate()
-    asked = chosen(estimators() if methods is None else methods)
-    data = log.data
-    for estimator in asked:
-        if data.log_prob is None and "log_prob" in estimator.needs:
-            raise InputError(f"log_prob: is missing in the log; {estimator.name} requires it, fqe does not")
-    if any("fqe" in estimator.needs for estimator in asked):
-        check_fit(settings.fqe, settings.fqe_refits, data.mask.size, int(np.prod(data.observation.shape[2:])))
-    needed = 4.0 * settings.resamples * data.trajectories
-    check_memory("resamples", settings.resamples, needed, "a bootstrap sample of every trajectory")
-    found = {}
-    for estimator in asked:  # not a comprehension, which some versions of Python count in `stacklevel`
-        found[estimator.name] = _checked(estimator, log, policy, settings)
+    found = _estimates(log, policy, settings, methods)
+    for one in found.values():  # not inside of another function, for the sake of `stacklevel`
+        _warn(one)
     return found
+
+
+@overload
+def estimate_many(
+    log: Log, policies: Sequence[TargetPolicy], settings: Settings = DEFAULT, methods: Sequence[str] | None = None
+) -> list[dict[str, Estimate]]: ...
+@overload
+def estimate_many(
+    log: Log, policies: Mapping[str, TargetPolicy], settings: Settings = DEFAULT, methods: Sequence[str] | None = None
+) -> dict[str, dict[str, Estimate]]: ...
+def estimate_many(
+    log: Log,
+    policies: Sequence[TargetPolicy] | Mapping[str, TargetPolicy],
+    settings: Settings = DEFAULT,
+    methods: Sequence[str] | None = None,
+) -> list[dict[str, Estimate]] | dict[str, dict[str, Estimate]]:
+    """Estimates for many policies from one log, in their order or by their names.
+
+    What does not depend on the policy is computed once, such as an estimated behaviour policy and the shares of trajectories in
+    the values of states; what is kept of a policy is dropped after it.
+    """
+    found = []
+    for policy in policies.values() if isinstance(policies, Mapping) else policies:
+        found.append(_estimates(log, policy, settings, methods))
+        for one in found[-1].values():
+            _warn(one)
+        log.forget(policy)
+        log.with_behaviour(settings).forget(policy)
+    return dict(zip(policies, found, strict=True)) if isinstance(policies, Mapping) else found
 
 
 def check_fit(config: FQEConfig, refits: int, rows: int, features: int) -> None:
@@ -52,16 +73,92 @@ def check_fit(config: FQEConfig, refits: int, rows: int, features: int) -> None:
     check_time("fqe-refits", refits, float(refits) * config.steps, "all fits together")
 
 
-def _checked(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
-    """The estimate of one method, with a warning if its weights have collapsed."""
+def _estimates(
+    log: Log, policy: TargetPolicy, settings: Settings, methods: Sequence[str] | None
+) -> dict[str, Estimate]:
+    settings.validate()
+    asked, data = _possible(log, settings, methods), log.data
+    if any(_fits(estimator, log) for estimator in asked):
+        check_fit(settings.fqe, settings.fqe_refits, data.mask.size, int(np.prod(data.observation.shape[2:])))
+        check_traceable(policy, data)
+    drawn = settings.resamples * max(1.0, min(data.trajectories, GROUPS) / 500)  # 500 trajectories take 1e-5 seconds
+    check_time("resamples", settings.resamples, drawn, "the bootstrap")
+    if any("log_prob" in estimator.needs for estimator in asked):
+        log.checked(policy)
+        log = log.with_behaviour(settings)
+    return {estimator.name: _one(estimator, log, policy, settings) for estimator in asked}
+
+
+def _possible(log: Log, settings: Settings, methods: Sequence[str] | None) -> list[Estimator]:
+    """The estimators that were asked for, or all that are possible."""
+    asked = chosen(estimators() if methods is None else methods)
+    obstacles = {estimator.name: _obstacle(estimator, log, settings) for estimator in asked}
+    possible = [estimator for estimator in asked if obstacles[estimator.name] is None]
+    if possible and (methods is None or len(possible) == len(asked)):
+        return possible
+    raise InputError(next(obstacle for obstacle in obstacles.values() if obstacle is not None))
+
+
+def _obstacle(estimator: Estimator, log: Log, settings: Settings) -> str | None:
+    """Why an estimator cannot be used with this log and these settings."""
+    name, weighted = estimator.name, "log_prob" in estimator.needs
+    if weighted and log.data.log_prob is None and settings.behaviour == "logged":
+        return f"log_prob: is missing in the log; {name} requires it, or behaviour=estimate; fqe does not"
+    if settings.horizon not in getattr(estimator, "horizons", (settings.horizon,)):
+        return f"horizon: {settings.horizon} is not possible for {name}, which sums logged rewards; must be finite, or use fqe"
+    cut = log.data.cut
+    if weighted and "fqe" not in estimator.needs and settings.cuts == "refuse" and cut.any():
+        return (
+            f"truncated: {cut.sum()} of {len(cut)} trajectories, such as number {cut.argmax()}, stop before step "
+            f"{log.data.length} without having ended, which biases {name}; use dr or fqe, or cuts=model, which adds the value "
+            "of a fitted model there"
+        )
+    return None
+
+
+def _fits(estimator: Estimator, log: Log) -> bool:
+    """Whether a Q function will be fitted."""
+    weighted, own = "log_prob" in estimator.needs, log.own_model is not None
+    return ("fqe" in estimator.needs or (weighted and bool(log.data.cut.any()))) and not (weighted and own)
+
+
+def _one(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
+    """The estimate of one method, with what is to be said of the log and of its weights."""
     found = estimator.estimate(log, policy, settings)
     have, expected = (None if x is None else x.shape[:1] for x in (found.state_values, log.states))
     if have != expected:
         raise InputError(f"state_values: have shape {have}, by {estimator.name}; must be {expected}")
-    notes, size, count = found.warnings, found.effective_sample_size, log.data.trajectories
+    weighted = "log_prob" in estimator.needs
+    notes = found.warnings + (log.checked(policy) if weighted else ()) + _of_log(log, settings, weighted)
+    size, count = found.effective_sample_size, log.data.trajectories
     if size is not None and size < settings.warn_below * count:
         largest = found.largest_weight_share
         share = "" if largest is None else f", the largest with {largest:.0%} of the weight"
-        notes += (f"the weights have collapsed: effective sample size {size:.1f} of {count} trajectories{share}",)
-        warnings.warn(f"{estimator.name}: {'; '.join(notes)}", CollapsedWeights, stacklevel=3)
-    return dataclasses.replace(found, method=estimator.name, rule=settings.rule, warnings=notes)
+        notes += (f"{COLLAPSED}: effective sample size {size:.1f} of {count} trajectories{share}",)
+    what = found.estimand or estimand(log, settings)
+    return dataclasses.replace(found, method=estimator.name, rule=settings.rule, estimand=what, warnings=notes)
+
+
+def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
+    """What there is to say of a log, whatever the policy."""
+    notes: tuple[str, ...] = ()
+    data, cut = log.data, log.data.cut
+    if cut.any() and settings.horizon == "finite":
+        notes += (
+            f"{cut.sum()} of {len(cut)} trajectories stop before step {data.length} without having ended; a model's value "
+            "continues them",
+        )
+    if data.length > 1 and np.asarray(data.terminated)[:, -1].all():
+        notes += (
+            f"every trajectory is marked as terminated at step {data.length}; if that is a time limit, mark it as truncated",
+        )
+    if weighted and settings.behaviour == "estimate":
+        notes += ("the behaviour policy is estimated, and its error is not part of the standard error",)
+    if weighted and settings.clip is not None:
+        notes += (f"log-ratios are clipped at {settings.clip:g}, which biases the estimate",)
+    return notes
+
+
+def _warn(found: Estimate) -> None:
+    if any(note.startswith(COLLAPSED) for note in found.warnings):
+        warnings.warn(f"{found.method}: {'; '.join(found.warnings)}", CollapsedWeights, stacklevel=3)

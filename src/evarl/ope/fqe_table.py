@@ -1,7 +1,7 @@
 """A log as a table for fitted Q evaluation: one standardised row for each observation, in the order of the steps."""
 
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +14,22 @@ from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import FQEConfig
+from evarl.ope.shapes import CHUNK, applied, in_blocks as in_blocks, permutation
 from evarl.worlds.world import Key
 
 BOUND = 10.0
 """Limit of standardised features: a flag that is set once in a million rows would be 1000 deviations large."""
-CHUNK = 16_384
-"""Observations that a policy is applied to at once."""
+MOST_LEVELS = 1024
+"""Whole numbers of a larger range are magnitudes and not names of states."""
+FEW_LEVELS = 16
+"""Widths of one-hot codes are multiples of this, so that logs which lack some states share compiled programs."""
 
 
 class Scales(struct.PyTreeNode):
     """Scales between raw units and those of the network, in which inputs and values have mean 0 and deviation 1."""
 
     observation: tuple[Float[Array, " F"], Float[Array, " F"]]
-    """Mean and deviation of each entry of an observation, with t / T as the last one if time is a feature."""
+    """Mean and deviation of each feature, with t / T as the last one if time is a feature."""
     action: tuple[Float[Array, " D"], Float[Array, " D"]] | None
     """The same of continuous actions."""
     centre: Float[Array, ""]
@@ -35,16 +38,21 @@ class Scales(struct.PyTreeNode):
     """Standard deviation of the logged returns to go, with c as the value after a cut."""
     horizon: int | None = struct.field(pytree_node=False)
     """T, if time is a feature."""
+    levels: tuple[int, int] | None = struct.field(pytree_node=False, default=None)
+    """Lowest number and width of the one-hot code of observations that are single whole numbers; None for others."""
 
     def features(self, observation: Array, time: Int[Array, " B"] | None = None) -> Float[Array, "B F"]:
         """Standardised features of raw observations [B, ...] at these steps (0 when not given)."""
         flat = flat_features(jnp.asarray(observation), observation.ndim - 1)
+        if self.levels is not None:
+            lowest, width = self.levels
+            flat = jax.nn.one_hot(jnp.round(flat[:, 0]).astype(jnp.int32) - lowest, width, dtype=jnp.float32)
         if self.horizon is not None:
             steps = jnp.zeros(len(flat)) if time is None else jnp.asarray(time).astype(jnp.float32)
             flat = jnp.concatenate([flat, steps[:, None] / self.horizon], axis=1)
         return _standardised(flat, self.observation)
 
-    def actions(self, action: Array) -> Float[Array, "*B D"]:
+    def actions(self, action: Array | np.ndarray) -> Float[Array, "*B D"]:
         """Standardised continuous actions."""
         assert self.action is not None
         return _standardised(jnp.asarray(action), self.action)
@@ -53,18 +61,21 @@ class Scales(struct.PyTreeNode):
 class Table(struct.PyTreeNode):
     """The log as rows: the steps of each trajectory and then its final observation, so that row + 1 is the next state."""
 
-    features: Float[Array, "R F"]
-    action: Array
+    features: Float[np.ndarray, "R F"]
+    """All features, or those that are not coded."""
+    code: tuple[Int[np.ndarray, " R"], Float[np.ndarray, "L G"]] | None
+    """Index of each row's observation, and the standardised one-hot features of each index; these come first."""
+    action: np.ndarray
     """[R] integers or [R, D] standardised; meaningless at final observations."""
-    reward: Float[Array, " R"]
+    reward: Float[np.ndarray, " R"]
     """(r + (discount − 1) · centre) / spread, the reward in the backup of standardised values."""
-    discount: Float[Array, " R"]
+    discount: Float[np.ndarray, " R"]
     """γ, or 0 where the value ends."""
-    training: Int[Array, " K"]
+    training: Int[np.ndarray, " K"]
     """Rows of the training transitions."""
-    held_out: Int[Array, " H"]
+    held_out: Int[np.ndarray, " H"]
     """Rows of the held-out transitions, all those of some trajectories."""
-    starts: Int[Array, " N"]
+    starts: Int[np.ndarray, " N"]
     """First rows of the trajectories."""
     scales: Scales
 
@@ -92,23 +103,41 @@ def row_observations(data: LoggedData) -> Shaped[np.ndarray, "R ..."]:
     return seen
 
 
-def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> Table:
-    """The table of a log, with some trajectories held out at random.
+def levels_of(config: FQEConfig, seen: Shaped[np.ndarray, "R ..."]) -> tuple[int, int] | None:
+    """Lowest number and width of a one-hot code, if each observation is one whole number of a small range.
 
-    The value ends at terminated steps; under greedy-huber also at truncated ones; with time as a feature, at step T.
+    Such a number is the name of a state (Taxi, FrozenLake) and not a magnitude: 0 and 1 are no more alike than 0 and 400.
+    Numbers are counted from 0 if none is negative.
     """
+    if not config.one_hot or seen[0].size != 1 or seen.dtype == bool:
+        return None
+    flat = seen.reshape(-1)
+    lowest, highest = min(float(flat.min()), 0.0), float(flat.max())
+    if highest - lowest >= MOST_LEVELS or not (flat == np.round(flat)).all():
+        return None
+    count = int(highest - lowest) + 1
+    return int(lowest), -(-count // FEW_LEVELS) * FEW_LEVELS
+
+
+def value_ends(config: FQEConfig, data: LoggedData) -> Bool[np.ndarray, "N T"]:
+    """Where the value ends: at terminated steps; under greedy-huber also at truncated ones; in finite time at step T."""
+    ends = np.array(data.terminated)
+    if config.convention == "greedy-huber":
+        ends = ends | np.asarray(data.truncated)
+    if config.time_feature:
+        ends[:, -1] = True
+    return ends & np.asarray(data.mask)
+
+
+def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> Table:
+    """The table of a log, with some trajectories held out at random. The value ends as `value_ends` says."""
     config.validate()
     if not 0 <= discount <= 1:
         raise InputError(f"discount: {discount} is not allowed; must be from 0 to 1")
     trajectory, step = rows(data)
     moves = step < np.asarray(data.mask).sum(axis=1)[trajectory]
     at = (trajectory, np.where(moves, step, 0))
-    ends = np.asarray(data.terminated)[at]
-    if config.convention == "greedy-huber":
-        ends = ends | np.asarray(data.truncated)[at]
-    if config.time_feature:
-        ends = ends | (step == data.length - 1)
-    discounts = np.where(ends, 0.0, discount)
+    discounts = np.where(value_ends(config, data)[at], 0.0, discount)
     if discounts[moves].mean() == 1:
         raise InputError(
             "discount: 1 is not allowed where no step ends the value; must be below 1, or set fqe.time-feature"
@@ -119,51 +148,43 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
     actions = np.asarray(data.action)[at]
     if not data.discrete:
         actions = actions.reshape(len(actions), -1)
-    seen = row_observations(data)
-    flat = seen.reshape(len(seen), -1).astype(np.float32)
-    units = [(np.zeros(flat.shape[1]), np.ones(flat.shape[1])) if seen.dtype == bool else _moments(flat)]
-    if config.time_feature:
-        clock = (step / data.length).astype(np.float32)[:, None]
-        flat = np.concatenate([flat, clock], axis=1)
-        units.append(_moments(clock))
+    inputs = _inputs(config, row_observations(data), (step / data.length).astype(np.float32)[:, None])
     scales = Scales(
-        observation=(_single(np.concatenate([u[0] for u in units])), _single(np.concatenate([u[1] for u in units]))),
-        action=None if data.discrete else jax.tree.map(_single, _moments(actions[moves])),
-        centre=_single(centre),
-        spread=_single(spread),
+        observation=inputs[2],
+        action=None if data.discrete else _units(_moments(actions[moves])),
+        centre=single(centre),
+        spread=single(spread),
         horizon=data.length if config.time_feature else None,
+        levels=inputs[3],
     )
     apart = _held_out(config, data.trajectories, key)[trajectory]
     return Table(
-        features=_standardised(jnp.asarray(flat), scales.observation),
-        action=jnp.asarray(actions) if data.discrete else scales.actions(_single(actions)),
-        reward=_single((rewards + (discounts - 1) * centre) / spread),
-        discount=_single(discounts),
-        training=jnp.asarray(np.flatnonzero(moves & ~apart), jnp.int32),
-        held_out=jnp.asarray(np.flatnonzero(moves & apart), jnp.int32),
-        starts=jnp.asarray(np.flatnonzero(step == 0), jnp.int32),
+        features=inputs[0],
+        code=inputs[1],
+        action=actions if scales.action is None else _standard(actions.astype(np.float32), scales.action),
+        reward=((rewards + (discounts - 1) * centre) / spread).astype(np.float32),
+        discount=discounts.astype(np.float32),
+        training=np.flatnonzero(moves & ~apart).astype(np.int32),
+        held_out=np.flatnonzero(moves & apart).astype(np.int32),
+        starts=np.flatnonzero(step == 0).astype(np.int32),
         scales=scales,
     )
 
 
 def target_actions(
     config: FQEConfig, data: LoggedData, policy: TargetPolicy, key: Key, at: Shaped[np.ndarray, "B ..."] | None = None
-) -> Float[Array, "B ..."]:
+) -> Float[np.ndarray, "B ..."]:
     """The policy's actions `at` a batch of observations, by default the R rows of the log: all that fitting needs of it.
 
     Discrete actions: probabilities [B, A]; under greedy-huber, 1 for the most probable. Continuous actions: draws [B, S, D];
     under greedy-huber the mode alone, [B, 1, D].
     """
     observation = row_observations(data) if at is None else at
-
-    def ask(function: Callable[[Array], Array]) -> np.ndarray:
-        return in_blocks(lambda block: function(jnp.asarray(observation[block])), len(observation))
-
     greedy = config.convention == "greedy-huber"
     if data.discrete:
         if policy.probabilities is None:
             raise InputError("policy.probabilities: are missing; must be given for discrete actions")
-        weights = ask(jax.jit(policy.probabilities))
+        weights = applied(compiled(policy.probabilities), observation)
         count = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
         if weights.ndim != 2 or weights.shape[1] < count:
             raise InputError(f"policy.probabilities: have shape {weights.shape}; must be [B, A], A at least {count}")
@@ -172,25 +193,72 @@ def target_actions(
                 "policy.probabilities: are below 0 or do not sum to 1; must be probabilities, not logarithms"
             )
         if greedy:
-            return jax.nn.one_hot(weights.argmax(axis=1), weights.shape[1], dtype=jnp.float32)
-        return _single(weights)
-    keys = jax.random.split(key, config.action_samples)
-    draws = [ask(jax.jit(policy.mode))] if greedy else [ask(partial(jax.jit(policy.sample), one)) for one in keys]
-    return _single(np.stack([draw.reshape(len(observation), -1) for draw in draws], axis=1))
+            return np.eye(weights.shape[1], dtype=np.float32)[weights.argmax(axis=1)]
+        return weights.astype(np.float32)
+    if greedy:
+        draws = [applied(compiled(policy.mode), observation)]
+    else:
+        sample, keys = compiled(policy.sample), jax.random.split(key, config.action_samples)
+        draws = [applied(sample, observation, key=one) for one in keys]
+    return np.stack([draw.reshape(len(observation), -1) for draw in draws], axis=1).astype(np.float32)
 
 
-def in_blocks(function: Callable[[slice], Array], count: int) -> np.ndarray:
-    """The results of a function of slices, concatenated; in blocks, since observations may be large."""
-    return np.concatenate([np.asarray(function(slice(i, min(i + CHUNK, count)))) for i in range(0, count, CHUNK)])
+def compiled(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A policy's function, compiled if it is written in JAX; what is written in NumPy is called as it is."""
+    inside = jax.jit(function)
+
+    def call(*arguments: Array | np.ndarray) -> Array:
+        try:
+            return inside(*(jnp.asarray(one) for one in arguments))
+        except jax.errors.JAXTypeError:
+            return function(*arguments)
+
+    return call
 
 
-def _standardised(raw: Float[Array, "*B F"], units: tuple[Array, Array]) -> Float[Array, "*B F"]:
-    mean, deviation = (jnp.broadcast_to(unit, raw.shape) for unit in units)
+def _inputs(
+    config: FQEConfig, seen: Shaped[np.ndarray, "R ..."], clock: Float[np.ndarray, "R 1"]
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None, Any, tuple[int, int] | None]:
+    """Standardised features, codes, their means and deviations, and the range of codes."""
+    levels = levels_of(config, seen)
+    timed = [clock] if config.time_feature else []
+    if levels is None:
+        flat = seen.reshape(len(seen), -1).astype(np.float32)
+        plain = seen.dtype == bool
+        units = [(np.zeros(flat.shape[1]), np.ones(flat.shape[1])) if plain else _moments(flat), *map(_moments, timed)]
+        both = _units(tuple(np.concatenate(parts) for parts in zip(*units, strict=True)))
+        return _standard(np.concatenate([flat, *timed], axis=1), both), None, both, None
+    index = np.round(seen.reshape(-1).astype(np.float64)).astype(np.int32) - levels[0]
+    chance = np.bincount(index, minlength=levels[1]) / len(index)
+    one = chance, np.where((chance > 0) & (chance < 1), np.sqrt(chance * (1 - chance)), 1.0)
+    units = [one, *map(_moments, timed)]
+    both = _units(tuple(np.concatenate(parts) for parts in zip(*units, strict=True)))
+    book = _standard(np.eye(levels[1], dtype=np.float32), (both[0][: levels[1]], both[1][: levels[1]]))
+    rest = _standard(clock, (both[0][-1:], both[1][-1:])) if timed else np.zeros((len(index), 0), np.float32)
+    return rest, (index, book), both, levels
+
+
+def _units(moments: tuple[np.ndarray, ...]) -> Any:
+    mean, deviation = (part.astype(np.float32) for part in moments)
+    return mean, deviation
+
+
+def single(number: float) -> Any:
+    """A number of 32 bits as an array of JAX or NumPy, without a program that converts it."""
+    return np.float32(number)
+
+
+def _standardised(raw: Float[Array, "*B F"], units: tuple) -> Float[Array, "*B F"]:
+    mean, deviation = (jnp.broadcast_to(jnp.asarray(unit), raw.shape) for unit in units)
     return jnp.clip((raw - mean) / deviation, -BOUND, BOUND)
 
 
-def _single(array: np.ndarray | float) -> Float[Array, "..."]:
-    return jnp.asarray(array, jnp.float32)
+def _standard(raw: Float[np.ndarray, "B F"], units: tuple) -> Float[np.ndarray, "B F"]:
+    """The same on the host, in blocks."""
+    found = np.empty_like(raw)
+    for i in range(0, len(raw), CHUNK):
+        found[i : i + CHUNK] = np.clip((raw[i : i + CHUNK] - units[0]) / units[1], -BOUND, BOUND)
+    return found
 
 
 def _moments(raw: Float[np.ndarray, "R F"]) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, " F"]]:
@@ -214,7 +282,7 @@ def _spread(
     for here in reversed(np.split(by_step[len(step) - counts.sum() :], np.cumsum(counts)[:-1])):
         going[here] += discounts[here] * going[here + 1]
     spread = max(going[moves].std(), 1e-3 * np.abs(going[moves]).max())
-    return spread if spread > 0 else 1.0
+    return float(spread) if spread > 0 else 1.0
 
 
 def _held_out(config: FQEConfig, trajectories: int, key: Key) -> Bool[np.ndarray, " N"]:
@@ -225,5 +293,5 @@ def _held_out(config: FQEConfig, trajectories: int, key: Key) -> Bool[np.ndarray
             f"fqe.held-out: {config.held_out} of {trajectories} trajectories leaves none for training; must be less"
         )
     apart = np.zeros(trajectories, bool)
-    apart[np.asarray(jax.random.permutation(key, trajectories))[:count]] = True
+    apart[permutation(key, trajectories)[:count]] = True
     return apart

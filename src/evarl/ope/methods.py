@@ -4,31 +4,39 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from evarl.errors import InputError
 from evarl.ope import doubly_robust as corrected, importance
-from evarl.ope.importance import WeightedEstimate
-from evarl.ope.log import Estimate, Log, random_keys
-from evarl.ope.model import Model
+from evarl.ope.cross_fitting import CrossFitted
+from evarl.ope.importance import Steps, WeightedEstimate
+from evarl.ope.log import Estimate, Log, estimand, generator
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.resampling import Summed
 from evarl.ope.settings import Convention, Settings
-from evarl.stats.intervals import Interval, bernstein_interval, hoeffding_interval, percentile_interval, t_interval
+from evarl.ope.uncertainty import doubts, intervals_of, tail
+from evarl.stats.intervals import t_interval
+
+NO_ERROR = (
+    "no standard error and no interval: the error of the model and of the mixing weights is not known; use wdr or dr"
+)
 
 
 class Weighted(NamedTuple):
     """A method that weights trajectories, applied to one log: values as functions of the trajectories' shares."""
 
+    steps: Steps
     overall: WeightedEstimate
     """For uniform shares."""
-    with_share: Callable[[Float[Array, " N"]], WeightedEstimate]
-    resampled: Callable[[Float[Array, "B N"]], Float[Array, " B"]]
-    bounded: bool = False
-    """Whether it is a mean of independent contributions, so that Hoeffding and Bernstein intervals are valid."""
-    model: Model | None = None
-    notes: tuple[str, ...] = ()
+    with_share: Callable[[Float[np.ndarray, " N"]], float]
+    """The value for other shares."""
+    summed: Callable[[], Summed]
+    """For bootstrap samples."""
+    self_normalised: bool
+    unbiased: bool = False
+    """Whether it is a mean of contributions that are independent (within folds) and have mean J, so that Hoeffding and
+    Bernstein intervals are valid."""
+    model: CrossFitted | None = None
 
 
 def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Convention | None = None) -> Estimate:
@@ -37,14 +45,15 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
     value, refits = model.start_value(), settings.fqe_refits
     error, intervals = None, {}
     if refits:
-        numbers = np.asarray(jax.random.key_data(random_keys(settings)[1])).tolist()
-        again = model.refitted(refits, np.random.default_rng(numbers))
+        again = model.refitted(refits, generator(settings))
         error = float(again.std(ddof=1))
         # the spread of the refits is the standard error itself, not that of their mean
         around = value + (again - again.mean()) * refits**0.5
         intervals["t"] = t_interval(around, settings.confidence, np.full(refits, 1.0 / refits))
+    greedy = settings.fitting(convention).convention == "greedy-huber"
     return Estimate(
         value=value,
+        estimand=estimand(log, settings, "the policy's most probable actions" if greedy else "the policy"),
         state_values=None if log.states is None else model.at(np.asarray(log.states), log.times),
         standard_error=error,
         intervals=intervals,
@@ -57,85 +66,105 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
 def importance_sampling(
     log: Log, policy: TargetPolicy, settings: Settings, per_decision: bool = False, self_normalised: bool = False
 ) -> Estimate:
-    """Importance sampling, trajectory-wise (TIS, or WIS if self-normalised) or per decision (PDIS or WPDIS)."""
-    steps, options = log.steps(policy, settings.clip), {"self_normalised": self_normalised}
-    one = partial(importance.per_decision if per_decision else importance.trajectory_wise, steps, **options)
-    again = importance.resampled_per_decision if per_decision else importance.resampled_trajectory_wise
-    many = partial(again, steps, **options)
-    return _estimate(log, settings, Weighted(one(log.uniform), one, many, bounded=not self_normalised))
+    """Importance sampling, trajectory-wise (TIS, or WIS if self-normalised) or per decision (PDIS or WPDIS).
+
+    Trajectories that were cut go on with the value of a model, if the settings allow it.
+    """
+    steps, model = log.steps(policy, settings.clip), None
+    if log.data.cut.any():
+        model = log.cross_fitted(policy, settings)
+        steps = _continued(steps, model)
+    form = importance.per_decision if per_decision else importance.trajectory_wise
+    again = importance.summed_per_decision if per_decision else importance.summed_trajectory_wise
+    overall = form(steps, log.uniform, self_normalised=self_normalised)
+
+    def with_share(share: Float[np.ndarray, " N"]) -> float:
+        return (
+            form(steps, share, self_normalised=True).value if self_normalised else float(share @ overall.contribution)
+        )
+
+    summed = partial(again, steps, self_normalised=self_normalised)
+    unbiased = not self_normalised and model is None and _exact_ratios(settings)
+    return _estimate(log, settings, Weighted(steps, overall, with_share, summed, self_normalised, unbiased, model))
 
 
 def doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool = False) -> Estimate:
-    """Doubly robust estimation with fitted Q evaluation as the model: DR, or WDR if self-normalised."""
+    """Doubly robust estimation with cross-fitted Q functions, or a model of the user: DR, or WDR if self-normalised."""
     return _estimate(log, settings, _doubly_robust(log, policy, settings, self_normalised))
 
 
 def magic(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
-    """MAGIC with fitted Q evaluation as the model; WDR where there is no covariance to mix by."""
+    """MAGIC with cross-fitted Q functions; WDR where there is no covariance to mix by. It has no standard error."""
     wdr = _doubly_robust(log, policy, settings, self_normalised=True)
     assert wdr.model is not None
-    key, arguments = random_keys(settings)[1], (log.steps(policy, settings.clip), wdr.model.values)
-    try:
-        overall = corrected.magic(key, *arguments, log.uniform)
-    except corrected.NoMixtureError:
-        return _estimate(log, settings, wdr)
+    values = wdr.model.values
 
-    def with_share(share: Float[Array, " N"]) -> WeightedEstimate:
+    def with_share(share: Float[np.ndarray, " N"]) -> float:
         try:
-            return corrected.magic(key, *arguments, share).estimate
+            return corrected.magic(generator(settings), wdr.steps, values, share).estimate.value
         except corrected.NoMixtureError:
             return wdr.with_share(share)
 
-    notes: tuple[str, ...] = ()
-    if (part := overall.weights[0]) > 0.5:
-        notes = (f"the model has {part:.0%} of the weight, and its own error is not part of the standard error",)
-    resampled = partial(corrected.resampled_magic, overall, *arguments)
-    return _estimate(log, settings, Weighted(overall.estimate, with_share, resampled, False, wdr.model, notes))
+    try:
+        overall = corrected.magic(generator(settings), wdr.steps, values, log.uniform).estimate
+    except corrected.NoMixtureError:
+        overall = wdr.overall
+    return _estimate(log, settings, wdr._replace(overall=overall, with_share=with_share), NO_ERROR)
 
 
 def _doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool) -> Weighted:
-    model = log.model(policy, settings)
-    arguments = log.steps(policy, settings.clip), model.values
-    one = partial(corrected.doubly_robust, *arguments, self_normalised=self_normalised)
-    many = partial(corrected.resampled_doubly_robust, *arguments, self_normalised=self_normalised)
-    return Weighted(one(log.uniform), one, many, not self_normalised, model)
+    model, steps = log.cross_fitted(policy, settings), log.steps(policy, settings.clip)
+    overall = corrected.doubly_robust(steps, model.values, log.uniform, self_normalised=self_normalised)
+
+    def with_share(share: Float[np.ndarray, " N"]) -> float:
+        if not self_normalised:
+            return float(share @ overall.contribution)
+        return corrected.doubly_robust(steps, model.values, share, self_normalised=True).value
+
+    summed = partial(corrected.summed_doubly_robust, steps, model.values, self_normalised=self_normalised)
+    goes_on = model.values.last is not None and bool((model.values.last != 0).any())
+    unbiased = not self_normalised and not goes_on and model.honest and _exact_ratios(settings)
+    return Weighted(steps, overall, with_share, summed, self_normalised, unbiased, model)
 
 
-def _estimate(log: Log, settings: Settings, weighted: Weighted) -> Estimate:
-    """The estimate of a method that weights trajectories, with intervals, state values and diagnostics."""
+def _exact_ratios(settings: Settings) -> bool:
+    return settings.clip is None and settings.behaviour == "logged"
+
+
+def _continued(steps: Steps, model: CrossFitted) -> Steps:
+    """The steps with γ V of the model added to the last reward of each trajectory that goes on."""
+    assert model.values.last is not None
+    reward, end = np.where(steps.mask, steps.reward, 0.0), steps.mask.sum(axis=1) - 1
+    reward[np.arange(len(end)), end] += steps.discount * model.values.last
+    return steps._replace(reward=reward)
+
+
+def _estimate(log: Log, settings: Settings, weighted: Weighted, why_not: str | None = None) -> Estimate:
+    """The estimate of a method that weights trajectories, with intervals, state values and diagnostics.
+
+    `why_not` says why it has neither a standard error nor intervals, if so.
+    """
     overall, model = weighted.overall, weighted.model
-    drawn = importance.resampled_shares(random_keys(settings)[1], log.uniform, settings.resamples)
-    again = np.asarray(weighted.resampled(drawn), np.float64)
-    contribution = np.asarray(overall.contribution, np.float64)
-    intervals, notes = _intervals(contribution, again, settings, weighted.bounded)
+    contribution = overall.contribution
+    k, notes = tail(weighted.steps, contribution)
+    reasons = (why_not,) if why_not else doubts(weighted.steps, overall, settings)
+    if model is not None and not model.honest:
+        reasons += ("no standard error and no interval: the model was fitted to the one trajectory that it corrects",)
+    size = overall.effective_sample_size if weighted.self_normalised else None
+    fold = None if model is None else model.fold
+    resampled = None if reasons else weighted.summed()
+    intervals, missing = intervals_of(overall, settings, resampled, size, weighted.unbiased, fold)
+    if log.states is not None and log.times is not None and np.any(log.times):
+        notes += (f"values of states are over {log.data.length} steps from each, whatever its time",)
     return Estimate(
-        value=float(overall.value),
-        state_values=log.state_values(settings.rule, lambda share: float(weighted.with_share(share).value)),
-        standard_error=float(overall.standard_error),
+        value=overall.value,
+        state_values=log.state_values(settings.rule, weighted.with_share),
+        standard_error=None if reasons else overall.standard_error,
         intervals=intervals,
-        effective_sample_size=float(overall.effective_sample_size),
-        largest_weight_share=float(overall.largest_weight_share),
-        bellman_error=None if model is None else float(model.fitted.bellman_error),
-        converged=None if model is None else bool(model.fitted.converged),
-        warnings=(*(() if model is None else model.warnings()), *notes, *weighted.notes),
+        effective_sample_size=overall.effective_sample_size,
+        largest_weight_share=overall.largest_weight_share,
+        pareto_k=k,
+        bellman_error=None if model is None else model.bellman_error,
+        converged=None if model is None else model.converged,
+        warnings=(*(() if model is None else model.warnings), *reasons, *notes, *missing),
     )
-
-
-def _intervals(
-    contribution: Float[np.ndarray, " N"], resampled: Float[np.ndarray, " B"], settings: Settings, bounded: bool
-) -> tuple[dict[str, Interval], tuple[str, ...]]:
-    """Intervals by name, and why some are missing."""
-    if not np.isfinite(contribution).all():
-        return {}, ("some weights overflow 32 bits, so there is no interval; use a self-normalised method",)
-    confidence, shares = settings.confidence, np.full(len(contribution), 1.0 / len(contribution))
-    found = {"bootstrap": percentile_interval(float(shares @ contribution), resampled, confidence)}
-    if len(contribution) > 1:
-        found["t"] = t_interval(contribution, confidence, shares)
-    if settings.range is None or not bounded:
-        return found, ()
-    try:
-        forms = bernstein_interval, hoeffding_interval
-        bounds = [bound(contribution, *settings.range, confidence, shares) for bound in forms]
-    except InputError as error:
-        return found, (f"no Hoeffding or Bernstein interval, since the range does not hold: {error}",)
-    return found | {bound.method: bound for bound in bounds}, ()

@@ -1,19 +1,33 @@
-"""A fitted Q function of one policy on one log: values at states and along the log, and refits for its standard error."""
+"""A fitted Q function of one policy on one log: values at states and along any log, and refits for its standard errors."""
 
 import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from evarl.ope.dataset import LoggedData
 from evarl.ope.doubly_robust import ModelValues
-from evarl.ope.fqe import FittedQ, fit
-from evarl.ope.fqe_table import in_blocks, prepare, row_observations, rows, target_actions
+from evarl.ope.fqe import FittedQ, fit, network_value, programmed, trace_coefficients, trained
+from evarl.ope.fqe_table import prepare, row_observations, rows, target_actions
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import FQEConfig
+from evarl.ope.shapes import applied
 from evarl.worlds.world import Key
+
+Ask = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""Observations [B, ...], actions and steps [B] → values [B]."""
+
+
+class Refits(NamedTuple):
+    """Fits to resampled trajectories."""
+
+    start_values: Float[np.ndarray, " refits"]
+    """J of each, over the start states of the trajectories that were drawn."""
+    values: Callable[[np.ndarray, np.ndarray], Float[np.ndarray, "refits Q"]]
+    """States [Q, ...] and steps [Q] → V of each fit."""
 
 
 class Model:
@@ -24,9 +38,8 @@ class Model:
         held_out_key, draw_key, self._fit_key, self._query_key = jax.random.split(key, 4)
         self._table = prepare(config, data, discount, held_out_key)
         self._target = target_actions(config, data, policy, draw_key)
-        self._trajectory, self._step = rows(data)
-        self._seen = row_observations(data)
-        self.fitted: FittedQ = fit(config, self._table, self._target, self._fit_key)
+        self._trace = trace_coefficients(config, data, self._table, policy, self._target)
+        self.fitted: FittedQ = fit(config, self._table, self._target, self._fit_key, self._trace)
 
     def warnings(self) -> tuple[str, ...]:
         """A line that says how far the fit is from convergence, if it has not converged."""
@@ -40,54 +53,88 @@ class Model:
 
     def start_value(self) -> float:
         """J, the mean value over the logged start states."""
-        return float(self._values(self.fitted, np.asarray(self._table.starts)).mean())
+        at = np.asarray(self._table.starts)
+        seen = np.asarray(self._data.observation)[:, 0]
+        return float(self._v(self.fitted.v, seen, self._target[at], np.zeros(len(at), np.int32)).mean())
 
     def at(self, states: np.ndarray, times: Int[Array | np.ndarray, " Q"] | None) -> Float[np.ndarray, " Q"]:
         """V at states [Q, ...], observed at these steps."""
-        actions = target_actions(self._config, self._data, self._policy, self._query_key, states)
-        clock = None if times is None else jnp.asarray(times, jnp.int32)
-        return np.asarray(self.fitted.v(jnp.asarray(states), actions, clock), np.float64)
+        return self._v(self.fitted.v, states, self._actions(states), _steps(times, len(states)))
 
     @functools.cached_property
     def values(self) -> ModelValues:
-        """Q and V at every logged step."""
-        data, trajectory, step = self._data, self._trajectory, self._step
-        lengths = np.asarray(data.mask).sum(axis=1)
-        moves = step < lengths[trajectory]
-        place = trajectory[moves], step[moves]
-        values = self._values(self.fitted, np.arange(len(step)))
-        seen, done = self._seen[moves], np.asarray(data.action)[place]
-        worth = in_blocks(lambda at: self.fitted.q(seen[at], done[at], self._clock(step[moves][at])), len(seen))
-        q, v = np.zeros((2, *data.mask.shape), np.float32)
-        q[place], v[place] = worth, values[moves]
-        ended = np.asarray(data.terminated)[np.arange(data.trajectories), lengths - 1]
-        if self._config.time_feature:
-            ended = ended | (lengths == data.length)
-        last = np.where(ended, 0.0, values[~moves])
-        return ModelValues(jnp.asarray(q), jnp.asarray(v), jnp.asarray(last, jnp.float32))
+        """Q and V at every step of the log that was fitted."""
+        return self.values_of(self._data)
+
+    def values_of(self, other: LoggedData) -> ModelValues:
+        """Q and V at every step of any log of the same kind, in float64."""
+        _, step = rows(other)
+        seen = row_observations(other)
+        target = self._target if other is self._data else self._actions(seen)
+        horizon = self._data.length if self._config.time_feature else None
+        return along(other, horizon, self._v(self.fitted.v, seen, target, step.astype(np.int32)), self._q)
 
     def refitted(self, refits: int, generator: np.random.Generator) -> Float[np.ndarray, " refits"]:
-        """J of fits to resampled trajectories.
+        """J of fits to resampled trajectories."""
+        return self.refits(refits, generator).start_values
 
-        All have one shape, so that they share one compiled program: the transitions of the drawn trajectories are repeated
-        or left out at the end to make up the same number.
+    def refits(self, refits: int, generator: np.random.Generator) -> Refits:
+        """Fits to resampled trajectories, by the program that was compiled for the first fit.
+
+        The transitions of the drawn trajectories are left out at the end if there are more than that program has room for.
         """
         training = np.asarray(self._table.training)
-        owner = self._trajectory[training]
-        owners = np.unique(owner)
-        values = []
+        owner = rows(self._data)[0][training]
+        owners, first, lengths = np.unique(owner, return_index=True, return_counts=True)
+        padded, program = programmed(self._config, self._table, self._target, self._trace)
+        networks, drawn_starts = [], []
         for index in range(refits):
-            drawn = generator.choice(owners, len(owners))
-            chosen = np.concatenate([training[owner == one] for one in drawn])
-            again = self._table.replace(training=jnp.asarray(np.resize(chosen, len(training)), jnp.int32))
-            fitted = fit(self._config, again, self._target, jax.random.fold_in(self._fit_key, index))
-            values.append(float(self._values(fitted, np.asarray(self._table.starts)[drawn]).mean()))
-        return np.asarray(values)
+            drawn = generator.integers(len(owners), size=len(owners))
+            chosen = np.concatenate([training[first[one] : first[one] + lengths[one]] for one in drawn])
+            again = self._table.replace(training=chosen[: len(padded.reward)])
+            points, _ = trained(self._config, padded, program, again, jax.random.fold_in(self._fit_key, index))
+            networks.append(jax.tree.map(lambda leaf: np.asarray(leaf)[-1], points))
+            drawn_starts.append(owners[drawn])
+        ask = functools.partial(self._ensemble, networks)
+        zeros = np.zeros(self._data.trajectories, np.int32)
+        each = ask(np.asarray(self._data.observation)[:, 0], zeros)
+        return Refits(np.asarray([one[at].mean() for one, at in zip(each, drawn_starts, strict=True)]), ask)
 
-    def _values(self, fitted: FittedQ, chosen: np.ndarray) -> np.ndarray:
-        """V at rows of the log."""
-        seen, act, step = self._seen[chosen], self._target[jnp.asarray(chosen)], self._step[chosen]
-        return in_blocks(lambda at: fitted.v(seen[at], act[at], self._clock(step[at])), len(chosen))
+    def _ensemble(self, networks: list, states: np.ndarray, steps: np.ndarray) -> Float[np.ndarray, "refits Q"]:
+        target, scales = self._actions(states), self.fitted.scales
+        asked = (functools.partial(network_value, (network, scales)) for network in networks)
+        return np.stack([self._v(one, states, target, steps) for one in asked])
 
-    def _clock(self, step: np.ndarray) -> Array | None:
-        return jnp.asarray(step, jnp.int32) if self._config.time_feature else None
+    def _actions(self, states: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B ..."]:
+        return target_actions(self._config, self._data, self._policy, self._query_key, states)
+
+    def _v(
+        self, ask: Callable, states: np.ndarray, target: np.ndarray, steps: Int[np.ndarray, " B"]
+    ) -> Float[np.ndarray, " B"]:
+        return applied(ask, states, target, *self._clock(steps)).astype(np.float64)
+
+    def _q(self, states: np.ndarray, action: np.ndarray, steps: np.ndarray) -> Float[np.ndarray, " B"]:
+        return applied(self.fitted.q, states, action, *self._clock(steps)).astype(np.float64)
+
+    def _clock(self, steps: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (steps.astype(np.int32),) if self._config.time_feature else ()
+
+
+def along(data: LoggedData, horizon: int | None, values: Float[np.ndarray, " R"], q: Ask) -> ModelValues:
+    """Q and V at every step, from V at all rows of the log; the value ends at terminated steps, and after `horizon` steps."""
+    trajectory, step = rows(data)
+    lengths = np.asarray(data.mask).sum(axis=1)
+    moves = step < lengths[trajectory]
+    place = trajectory[moves], step[moves]
+    found, worth = np.zeros(data.mask.shape), np.zeros(data.mask.shape)
+    found[place] = values[moves]
+    worth[place] = q(np.asarray(data.observation)[place], np.asarray(data.action)[place], step[moves])
+    ended = np.asarray(data.terminated)[np.arange(data.trajectories), lengths - 1]
+    if horizon is not None:
+        ended = ended | (lengths >= horizon)
+    numbers: Any = worth, found, np.where(ended, 0.0, values[~moves])
+    return ModelValues(*numbers)
+
+
+def _steps(times: Int[Array | np.ndarray, " Q"] | None, count: int) -> Int[np.ndarray, " Q"]:
+    return np.zeros(count, np.int32) if times is None else np.asarray(times, np.int32)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from evarl.errors import InputError, unknown_name
-from evarl.ope.settings import FQEConfig, Rule, Settings
+from evarl.ope.settings import Horizon, Rule, Settings
 from evarl.ranges import whole
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class BuiltIn:
     needs: tuple[Need, ...]
     function: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    horizons: tuple[Horizon, ...] = ("finite", "endless")
+    """Horizons of the values that it can estimate; an estimator without this field can estimate both."""
 
     def estimate(self, log: "Log", policy: "TargetPolicy", settings: Settings) -> "Estimate":
         """Estimate J of a policy, and V at `log.states` if these are given."""
@@ -57,6 +59,7 @@ class BuiltIn:
 
 _NORMALISED = {"self_normalised": True}
 _PER_DECISION = {"per_decision": True}
+_FINITE: tuple[Horizon, ...] = ("finite",)
 _ESTIMATORS: dict[str, Estimator] = {}
 LABELS: dict[str, str] = {}
 """Labels of the registered estimators by name."""
@@ -112,8 +115,6 @@ class LogSettings(Settings):
     rule: Rule = "neighbours"
     """Trajectories from which the value of a state is estimated: all (pooled), those that start there (per-start), or those
     that start near it (neighbours; in a world with one start state, all). Fitted Q evaluation needs no rule."""
-    fqe: FQEConfig = field(default_factory=lambda: FQEConfig(time_feature=True))
-    """Fitted Q evaluation. The values of a run end at its time limit, so time is a feature."""
 
     def validate(self) -> None:
         """Refuse settings that are not allowed."""
@@ -126,10 +127,17 @@ class LogSettings(Settings):
 for _one in (
     BuiltIn("fqe", "FQE", ("fqe",), "methods:fitted_q"),
     BuiltIn("fqe-greedy-huber", "FQE, greedy-huber", ("fqe",), "methods:fitted_q", {"convention": "greedy-huber"}),
-    BuiltIn("tis", "TIS", ("log_prob",), "methods:importance_sampling"),
-    BuiltIn("pdis", "PDIS", ("log_prob",), "methods:importance_sampling", _PER_DECISION),
-    BuiltIn("wis", "self-normalised TIS", ("log_prob",), "methods:importance_sampling", _NORMALISED),
-    BuiltIn("wpdis", "self-normalised PDIS", ("log_prob",), "methods:importance_sampling", _PER_DECISION | _NORMALISED),
+    BuiltIn("tis", "TIS", ("log_prob",), "methods:importance_sampling", {}, _FINITE),
+    BuiltIn("pdis", "PDIS", ("log_prob",), "methods:importance_sampling", _PER_DECISION, _FINITE),
+    BuiltIn("wis", "self-normalised TIS", ("log_prob",), "methods:importance_sampling", _NORMALISED, _FINITE),
+    BuiltIn(
+        "wpdis",
+        "self-normalised PDIS",
+        ("log_prob",),
+        "methods:importance_sampling",
+        _PER_DECISION | _NORMALISED,
+        _FINITE,
+    ),
     BuiltIn("dr", "DR", ("log_prob", "fqe"), "methods:doubly_robust"),
     BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "methods:doubly_robust", _NORMALISED),
     BuiltIn("magic", "MAGIC", ("log_prob", "fqe"), "methods:magic"),

@@ -1,8 +1,8 @@
 """The interquartile mean, ratios of means, and rank correlations.
 
 Rank correlations are SciPy's, and None where they are undefined: for fewer than 3 pairs, where a side is constant up to the
-precision of float32, and where a number is not finite. They are rounded to 12 digits, so that the order of summation does not
-show.
+precision of float32 (relative to its largest number), and where a number is not finite. They are rounded to 12 digits, so that
+the order of summation does not show.
 """
 
 import numpy as np
@@ -81,4 +81,4 @@ def _ordered(a: ArrayLike, b: ArrayLike) -> bool:
     x, y = np.asarray(a), np.asarray(b)
     if x.ndim != 1 or x.shape != y.shape:
         raise InputError(f"b: has shape {y.shape}; must be {x.shape[:1]}, that of a")
-    return len(x) >= 3 and all(np.ptp(side) > 1e-6 * max(1.0, float(np.abs(side).max())) for side in (x, y))
+    return len(x) >= 3 and all(np.ptp(side) > 1e-6 * float(np.abs(side).max()) for side in (x, y))

@@ -1,0 +1,113 @@
+"""Values of a model along a log, from fits that did not see the trajectory whose values they are.
+
+A Q function that was fitted to a trajectory knows its noise, and residuals r + γ V(s′) − Q(s, a) on that trajectory are too
+small: as a correction they are biased, by as much as the model overfits. With K folds of trajectories, the values of fold k
+are those of a model fitted to the others, as in double machine learning (Chernozhukov et al., 2018) and its use for off-policy
+evaluation (Kallus & Uehara, 2020).
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from evarl.errors import InputError
+from evarl.ope.dataset import LoggedData
+from evarl.ope.doubly_robust import ModelValues
+from evarl.ope.fqe_table import row_observations, rows
+from evarl.ope.model import Model
+from evarl.ope.policy import TargetPolicy, on_host
+from evarl.ope.settings import FQEConfig
+from evarl.worlds.world import Key
+
+
+class CrossFitted(NamedTuple):
+    """Model values of each trajectory, from a model that is independent of it."""
+
+    values: ModelValues
+    fold: Int[np.ndarray, " N"] | None
+    """The fold of each trajectory; None for a model that is independent of the whole log."""
+    bellman_error: float | None = None
+    """Root mean square over the fits."""
+    converged: bool | None = None
+    """Whether all fits converged."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def honest(self) -> bool:
+        """Whether the values of a trajectory do not depend on it; one trajectory alone is fitted to itself."""
+        return self.fold is None or len(self.fold) > 1
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """Q and V of the target policy as functions of the user, which must not have been fitted to the log.
+
+    Both are called on the host with batches, and with the step of each observation as a last argument if they have a
+    parameter for it.
+    """
+
+    q: Callable[..., Any]
+    """Observations [B, ...] and actions [B, ...] (and steps [B]) → [B]."""
+    v: Callable[..., Any]
+    """Observations [B, ...] (and steps [B]) → [B]."""
+
+    def values_of(self, data: LoggedData, finite: bool) -> ModelValues:
+        """Q and V at every step; V after the last one is 0 where the trajectory ended, and at step T if finite."""
+        (trajectory, step), seen = rows(data), row_observations(data)
+        lengths = np.asarray(data.mask).sum(axis=1)
+        moves = step < lengths[trajectory]
+        place = trajectory[moves], step[moves]
+        values = self._asked("v", seen, step)
+        q, v = np.zeros((2, *data.mask.shape))
+        q[place] = self._asked("q", seen[moves], np.asarray(data.action)[place], step[moves])
+        v[place] = values[moves]
+        ended = np.asarray(data.terminated)[np.arange(len(lengths)), lengths - 1] | (finite & (lengths == data.length))
+        return ModelValues(q, v, np.where(ended, 0.0, values[~moves]))
+
+    def _asked(self, name: str, *arrays: np.ndarray) -> Float[np.ndarray, " B"]:
+        function = getattr(self, name)
+        taken = len(inspect.signature(function).parameters)
+        found = on_host(function, *(arrays if taken >= len(arrays) else arrays[:-1]))
+        if found.shape != arrays[0].shape[:1] or not np.isfinite(found).all():
+            raise InputError(
+                f"model.{name}: has shape {found.shape} or is not finite; must be {len(arrays[0])} finite numbers"
+            )
+        return np.asarray(found)
+
+
+def cross_fitted(
+    config: FQEConfig, data: LoggedData, policy: TargetPolicy, discount: float, folds: int, key: Key
+) -> CrossFitted:
+    """Values by fitted Q evaluation: those of a fold are from the fit to the others. One trajectory is fitted to itself."""
+    fold = folds_of(data.trajectories, folds, np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist()))
+    q, v = np.zeros((2, *data.mask.shape))
+    last, fits = np.zeros(len(fold)), []
+    for k in range(fold.max() + 1):
+        inside = np.flatnonzero(fold == k)
+        outside = np.flatnonzero(fold != k) if fold.max() else inside
+        own = config if len(outside) > 1 else replace(config, held_out=0.0)
+        fits.append(Model(own, data.rows(outside), policy, discount, jax.random.fold_in(key, k)))
+        found = fits[-1].values_of(data.rows(inside))
+        assert found.last is not None
+        q[inside], v[inside], last[inside] = found.q, found.v, found.last
+    return CrossFitted(
+        values=ModelValues(q, v, last),
+        fold=fold,
+        bellman_error=float(np.sqrt(np.mean([float(fit.fitted.bellman_error) ** 2 for fit in fits]))),
+        converged=all(bool(fit.fitted.converged) for fit in fits),
+        warnings=next((fit.warnings() for fit in fits if fit.warnings()), ()),
+    )
+
+
+def folds_of(trajectories: int, folds: int, rng: np.random.Generator) -> Int[np.ndarray, " N"]:
+    """A fold for each trajectory, at random and of equal sizes to within one.
+
+    >>> sorted(folds_of(5, 2, np.random.default_rng(0)).tolist())
+    [0, 0, 0, 1, 1]
+    """
+    return rng.permutation(np.arange(trajectories) % min(folds, trajectories))
