@@ -50,7 +50,7 @@ def trajectories(log: Log, policy: TargetPolicy, settings: Settings) -> Trajecto
     """The trajectories of a log that are whole, weighted for a policy; refused where returns are not known."""
     if log.data.log_prob is None:
         raise InputError("log_prob: is missing in the log; weights of trajectories require it")
-    if getattr(settings, "horizon", "finite") == "endless":
+    if settings.horizon == "endless":
         raise InputError("horizon: endless is not allowed; must be finite, since a log has returns of its T steps only")
     refuse_cut(log.data)
     steps = log.steps(policy, settings.clip)
