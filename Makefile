@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo results test test-portable test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance clean
+.PHONY: setup demo results test test-portable test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -104,6 +104,10 @@ certificates: setup
 # What the evaluator and the critic take off the variance of Monte Carlo in navigation, into docs/certification.md.
 variance: setup
 	$(RUN)/python -m benchmarks.variance $(ARGS)
+
+# How often the intervals of off-policy estimates contain the exact value, into docs/ope.md; goes on where it was stopped.
+ope-coverage: setup
+	$(RUN)/python -m benchmarks.ope_coverage $(ARGS)
 
 # d3rlpy lives apart from evarl. PyTorch's CPU build must be where pip looks (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); with
 # TORCH=torch pip takes what the default index has, which on Linux includes several GB of CUDA.

@@ -70,6 +70,16 @@ class World:
         """J of the target policy over T steps."""
         return float(self.start @ self.values[0][0])
 
+    @cached_property
+    def endless_value(self) -> float:
+        """J of the target policy without a time limit."""
+        moves = np.zeros((len(self.start), len(self.start)))
+        flow = self.target[..., None] * self.probability
+        rows = np.broadcast_to(np.arange(len(self.start))[:, None, None], self.following.shape)
+        np.add.at(moves, (rows, self.following), np.where(self.end, 0.0, flow))
+        v = np.linalg.solve(np.eye(len(moves)) - self.discount * moves, (flow * self.reward).sum(axis=(1, 2)))
+        return float(self.start @ v)
+
     def sample(self, count: int, seed: int | Sequence[int]) -> ope.LoggedData:
         """Independent trajectories of the behaviour policy, cut by a time limit after T steps."""
         rng = np.random.default_rng(seed)
@@ -99,8 +109,9 @@ class World:
             final_observation=seen[now],
         )
 
+    @cached_property
     def policy(self) -> ope.TargetPolicy:
-        """The target policy as functions of observations."""
+        """The target policy as functions of observations; made once, so that these are compiled once."""
         code = jnp.asarray(np.arange(len(self.start)) if self.code is None else self.code, jnp.float32)
         table = jnp.asarray(self.target, jnp.float32)
         with np.errstate(divide="ignore"):
@@ -160,6 +171,14 @@ class World:
             second = self._weighted(c**2 + noise + 2 * c * to_come + self._onward(second))
             first = (self.target * (self.probability * (c + to_come)).sum(axis=2)).sum(axis=1)
         return second
+
+    @property
+    def squared_weight(self) -> np.ndarray:
+        """[S]: E[w²] of the weight of a whole trajectory, by start state."""
+        square = np.ones(len(self.start))
+        for _ in range(self.horizon):
+            square = self._weighted(np.where(self.end, 1.0, square[self.following]))
+        return square
 
     def _whole(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """E[w²], E[w² G] and E[w² G²] by start state, with the weight w of the whole trajectory."""

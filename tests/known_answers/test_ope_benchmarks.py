@@ -47,7 +47,7 @@ def sampled(name: str) -> Sampled:
     world, count = WORLDS[name](), COUNT.get(name, 4000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ope.CollapsedWeights)
-        found = ope.estimate(world.log(count, seed=11), world.policy(), ope.Settings(resamples=50), WEIGHTED)
+        found = ope.estimate(world.log(count, seed=11), world.policy, ope.Settings(resamples=50), WEIGHTED)
     return Sampled(world, count, found)
 
 
@@ -162,7 +162,7 @@ def test_collapsed_weights_of_model_win_are_said():
 def test_on_policy_in_taxi_every_form_is_the_mean_return():
     world = replace(taxi(), target=taxi().behaviour)
     log = world.log(500, seed=3)
-    found = ope.estimate(log, world.policy(), ope.Settings(resamples=10), WEIGHTED)
+    found = ope.estimate(log, world.policy, ope.Settings(resamples=10), WEIGHTED)
     rewards = np.asarray(log.data.reward, np.float64)
     mean = (rewards @ world.discount ** np.arange(world.horizon)).mean()
     for method in WEIGHTED:
@@ -178,7 +178,7 @@ def test_on_policy_in_taxi_every_form_is_the_mean_return():
 )
 def test_fits_of_a_table_reach_the_least_variance(name):
     world, count = WORLDS[name](), 4000
-    found = ope.estimate(world.log(count, seed=12), world.policy(), ope.Settings(fqe=fitted(100)), EXACT_FITS)
+    found = ope.estimate(world.log(count, seed=12), world.policy, ope.Settings(fqe=fitted(100)), EXACT_FITS)
     for method, one in found.items():
         error = (world.variances["dr"] / count) ** 0.5
         assert abs(one.value - world.value) < 5 * error + 1e-4 * abs(world.value), method
@@ -192,7 +192,7 @@ def test_networks_and_doubly_robust_estimates(name, steps):
     settings = ope.Settings(fqe=fitted(steps), resamples=50)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ope.CollapsedWeights)  # ModelFail's weights are worth 2 % of the log
-        found = ope.estimate(log, world.policy(), settings, ("fqe", "dr", "wdr"))
+        found = ope.estimate(log, world.policy, settings, ("fqe", "dr", "wdr"))
     spread = (np.asarray(log.data.reward) @ world.discount ** np.arange(world.horizon)).std()
     least = (world.variances["dr"] / count) ** 0.5
     assert abs(found["fqe"].value - world.value) < 4 * least + 0.05 * spread
