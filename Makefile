@@ -122,6 +122,17 @@ $(D3RLPY)/installed:
 	$(D3RLPY)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' d3rlpy==2.8.1
 	@touch $@
 
+SCOPE := .venv-scope
+
+# evarl, SCOPE-RL and d3rlpy on the same logs, into docs/ope-comparison.md.
+ope-compare: setup $(D3RLPY)/installed $(SCOPE)/installed
+	$(RUN)/python -m benchmarks.ope_compare --d3rlpy $(D3RLPY)/bin/python --scope $(SCOPE)/bin/python $(ARGS)
+
+$(SCOPE)/installed:
+	$(PYTHON) -m venv $(SCOPE)
+	$(SCOPE)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' scope-rl==0.2.1
+	@touch $@
+
 # What `make bench` can be compared with: Rejax and Brax beside the same JAX and Gymnax as here, and Stable-Baselines3.
 PEERS := .venv-peers
 SB3 := .venv-sb3
@@ -141,4 +152,4 @@ $(SB3)/installed:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(D3RLPY) $(PEERS) $(SB3) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(D3RLPY) $(SCOPE) $(PEERS) $(SB3) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
