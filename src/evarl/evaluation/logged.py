@@ -70,7 +70,8 @@ def logged_record(found: LoggedSeed) -> dict[str, Any]:
     """Estimates as plain data for JSON."""
     plain = dataclasses.asdict(found)
     for one in plain["estimates"].values():
-        one["state_values"] = None if one["state_values"] is None else one["state_values"].tolist()
+        for name in ("state_values", "state_errors", "state_intervals", "state_support"):
+            one[name] = None if one[name] is None else one[name].tolist()
         for interval in one["intervals"].values():
             del interval["estimate"]  # it is the value
     return plain

@@ -14,6 +14,7 @@ from evarl.ope.registry import Estimator, chosen, estimators
 from evarl.ope.resampling import GROUPS
 from evarl.ope.settings import FQEConfig, Settings
 from evarl.sizes import check_memory, check_time, matrix_entries
+from evarl.storage.compiled import keep_compiled_programs
 
 DEFAULT = Settings()
 COLLAPSED = "the weights have collapsed"
@@ -77,6 +78,7 @@ def _estimates(
     log: Log, policy: TargetPolicy, settings: Settings, methods: Sequence[str] | None
 ) -> dict[str, Estimate]:
     settings.validate()
+    keep_compiled_programs()
     asked, data = _possible(log, settings, methods), log.data
     if any(_fits(estimator, log) for estimator in asked):
         check_fit(settings.fqe, settings.fqe_refits, data.mask.size, int(np.prod(data.observation.shape[2:])))

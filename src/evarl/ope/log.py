@@ -71,7 +71,7 @@ class Log:
 
     def log_ratio(self, policy: TargetPolicy) -> Float[np.ndarray, "N T"]:
         """Log importance ratios log π_e − log π_b of the logged actions; 0 in the padding."""
-        return self._once(("log_ratio", id(policy)), policy, lambda: _log_ratio(self.data, policy))
+        return self.once(("log_ratio", id(policy)), policy, lambda: _log_ratio(self.data, policy))
 
     def steps(self, policy: TargetPolicy, clip: float | None = None) -> Steps:
         """Rewards and log-ratios, which are limited to at most `clip`; −∞, the ratio of an impossible action, stays."""
@@ -85,7 +85,7 @@ class Log:
         """Fitted Q evaluation of a policy, by the convention of the settings unless given."""
         config = settings.fitting(convention)
         name = ("model", id(policy), config, settings.random_seed)
-        return self._once(
+        return self.once(
             name, policy, lambda: Model(config, self.data, policy, self.discount, random_keys(settings)[0])
         )
 
@@ -94,11 +94,11 @@ class Log:
         if (own := self.own_model) is not None:
             finite = settings.horizon == "finite"
             make = lambda: CrossFitted(own.values_of(self.data, finite), None)  # noqa: E731
-            return self._once(("own", finite), None, make)
+            return self.once(("own", finite), None, make)
         config, folds = settings.fitting(), settings.folds
         fits, (key, _) = (self.data, policy, float(self.discount), folds), random_keys(settings)
         name = ("cross-fitted", id(policy), config, folds, settings.random_seed)
-        return self._once(name, policy, lambda: cross_fitted(config, *fits, jax.random.fold_in(key, 1)))
+        return self.once(name, policy, lambda: cross_fitted(config, *fits, jax.random.fold_in(key, 1)))
 
     def with_behaviour(self, settings: Settings) -> "Log":
         """The log, with estimated log-probabilities of the behaviour policy, if the settings ask for these."""
@@ -109,11 +109,11 @@ class Log:
             found = estimated_log_prob(self.data, settings.folds, generator(settings))
             return replace(self, data=self.data.replace(log_prob=found))
 
-        return self._once(("behaviour", settings.folds, settings.random_seed), None, make)
+        return self.once(("behaviour", settings.folds, settings.random_seed), None, make)
 
     def checked(self, policy: TargetPolicy) -> tuple[str, ...]:
         """Raise InputError if the policy's log-probabilities cannot be right; what else there is to say of them."""
-        return self._once(("checked", id(policy)), policy, lambda: check_log_prob(policy, self.data))
+        return self.once(("checked", id(policy)), policy, lambda: check_log_prob(policy, self.data))
 
     def forget(self, policy: TargetPolicy) -> None:
         """Drop what is kept of a policy."""
@@ -127,13 +127,13 @@ class Log:
         if self.states is None:
             return None
         states = np.asarray(self.states)
-        distinct, row = self._once(
+        distinct, row = self.once(
             ("shares", rule), None, lambda: np.unique(shares(rule, self.data, states), axis=0, return_inverse=True)
         )
         values = [value(share) if share.sum() > 0 else np.nan for share in distinct]
         return np.asarray(values, np.float64)[row.reshape(-1)]
 
-    def _once(self, name: Any, policy: TargetPolicy | None, make: Callable[[], T]) -> T:
+    def once(self, name: Any, policy: TargetPolicy | None, make: Callable[[], T]) -> T:
         """What was made under this name before, or is made now. The policy is kept too, so that its id stays its own."""
         if name not in self._kept:
             self._kept[name] = policy, make()
@@ -159,6 +159,12 @@ class Estimate:
     """What is estimated: the return of how many steps, discounted how, from which starts; `ope.estimate` fills it in."""
     state_values: Float[np.ndarray, " Q"] | None = None
     """V at the query states; NaN where the rule selects no trajectory."""
+    state_errors: Float[np.ndarray, " Q"] | None = None
+    """Standard errors of V at the query states; None for fitted Q evaluation without refits, and for weighted methods."""
+    state_intervals: Float[np.ndarray, "Q 2"] | None = None
+    """Lower and upper ends of t intervals for V at the query states, from refits to resampled trajectories."""
+    state_support: Float[np.ndarray, " Q"] | None = None
+    """p-value of the distance of each query state to the nearest logged observation: where it is small, V is extrapolated."""
     standard_error: float | None = None
     """Of the value; None for fitted Q evaluation without refits, and where a warning says why there is none."""
     intervals: dict[str, Interval] = field(default_factory=dict)

@@ -10,12 +10,11 @@ from jaxtyping import Float
 from evarl.ope import doubly_robust as corrected, importance
 from evarl.ope.cross_fitting import CrossFitted
 from evarl.ope.importance import Steps, WeightedEstimate
-from evarl.ope.log import Estimate, Log, estimand, generator
+from evarl.ope.log import Estimate, Log, generator
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.resampling import Summed
-from evarl.ope.settings import Convention, Settings
+from evarl.ope.settings import Settings
 from evarl.ope.uncertainty import doubts, intervals_of, tail
-from evarl.stats.intervals import t_interval
 
 NO_ERROR = (
     "no standard error and no interval: the error of the model and of the mixing weights is not known; use wdr or dr"
@@ -37,30 +36,6 @@ class Weighted(NamedTuple):
     """Whether it is a mean of contributions that are independent (within folds) and have mean J, so that Hoeffding and
     Bernstein intervals are valid."""
     model: CrossFitted | None = None
-
-
-def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Convention | None = None) -> Estimate:
-    """Fitted Q evaluation, by the convention of the settings unless given."""
-    model = log.model(policy, settings, convention)
-    value, refits = model.start_value(), settings.fqe_refits
-    error, intervals = None, {}
-    if refits:
-        again = model.refitted(refits, generator(settings))
-        error = float(again.std(ddof=1))
-        # the spread of the refits is the standard error itself, not that of their mean
-        around = value + (again - again.mean()) * refits**0.5
-        intervals["t"] = t_interval(around, settings.confidence, np.full(refits, 1.0 / refits))
-    greedy = settings.fitting(convention).convention == "greedy-huber"
-    return Estimate(
-        value=value,
-        estimand=estimand(log, settings, "the policy's most probable actions" if greedy else "the policy"),
-        state_values=None if log.states is None else model.at(np.asarray(log.states), log.times),
-        standard_error=error,
-        intervals=intervals,
-        bellman_error=float(model.fitted.bellman_error),
-        converged=bool(model.fitted.converged),
-        warnings=model.warnings(),
-    )
 
 
 def importance_sampling(

@@ -125,8 +125,8 @@ class LogSettings(Settings):
 
 
 for _one in (
-    BuiltIn("fqe", "FQE", ("fqe",), "methods:fitted_q"),
-    BuiltIn("fqe-greedy-huber", "FQE, greedy-huber", ("fqe",), "methods:fitted_q", {"convention": "greedy-huber"}),
+    BuiltIn("fqe", "FQE", ("fqe",), "fitted:fitted_q"),
+    BuiltIn("fqe-greedy-huber", "FQE, greedy-huber", ("fqe",), "fitted:fitted_q", {"convention": "greedy-huber"}),
     BuiltIn("tis", "TIS", ("log_prob",), "methods:importance_sampling", {}, _FINITE),
     BuiltIn("pdis", "PDIS", ("log_prob",), "methods:importance_sampling", _PER_DECISION, _FINITE),
     BuiltIn("wis", "self-normalised TIS", ("log_prob",), "methods:importance_sampling", _NORMALISED, _FINITE),
