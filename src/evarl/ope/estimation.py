@@ -9,7 +9,7 @@ import numpy as np
 from evarl.errors import InputError
 from evarl.ope.log import CollapsedWeights, Estimate, Log
 from evarl.ope.policy import TargetPolicy
-from evarl.ope.registry import Estimator, chosen, estimators
+from evarl.ope.registry import Estimator, chosen, default_methods
 from evarl.ope.settings import FQEConfig, Settings
 from evarl.sizes import check_memory, check_time, matrix_entries
 
@@ -19,14 +19,14 @@ DEFAULT = Settings()
 def estimate(
     log: Log, policy: TargetPolicy, settings: Settings = DEFAULT, methods: Sequence[str] | None = None
 ) -> dict[str, Estimate]:
-    """Estimates of J, and of V at `log.states` [Q, ...], by method; all registered ones by default.
+    """Estimates of J, and of V at `log.states` [Q, ...], by method; all but those for special logs by default.
 
     A time limit does not end the value by default: fitted Q evaluation and the doubly robust methods continue with the
     model's value there. With `settings.fqe.time_feature` the value ends at the T-th step, as it always does for importance
     sampling alone.
     """
     settings.validate()
-    asked = chosen(estimators() if methods is None else methods)
+    asked = chosen(default_methods() if methods is None else methods)
     data = log.data
     for estimator in asked:
         if data.log_prob is None and "log_prob" in estimator.needs:

@@ -9,6 +9,8 @@ from evarl.ranges import MOST, flag, real, sizes, whole
 Rule = Literal["pooled", "per-start", "neighbours"]
 RULES: tuple[Rule, ...] = ("pooled", "per-start", "neighbours")
 Convention = Literal["sound", "greedy-huber"]
+Horizon = Literal["finite", "endless"]
+Transitions = Literal["pooled", "per-step"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,55 @@ class FQEConfig:
 
 
 @dataclass(frozen=True)
+class MarginalConfig:
+    """Settings of marginalised importance sampling."""
+
+    horizon: Horizon = "finite"
+    """finite: the value of as many steps as the longest trajectory has. endless: the value without a limit. Under either, a
+    trajectory that was cut or reached a time limit continues as others do from its final observation."""
+    transitions: Transitions = "pooled"
+    """Of mis-tabular over a finite horizon. pooled: one estimate of the transitions from all steps, for worlds that do not
+    change with time. per-step: one for each step, from that step alone."""
+
+    def validate(self) -> None:
+        """Refuse settings that are not allowed."""
+        for name, allowed in (("horizon", ("finite", "endless")), ("transitions", ("pooled", "per-step"))):
+            if getattr(self, name) not in allowed:
+                raise unknown_name(flag("marginal", name), getattr(self, name), allowed)
+        if self.horizon == "endless" and self.transitions == "per-step":
+            raise InputError("marginal.transitions: per-step is not allowed with an endless horizon; must be pooled")
+
+
+@dataclass(frozen=True)
+class DICEConfig:
+    """Settings of DualDICE: two networks, whose last layers are solved for exactly."""
+
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of both networks. The last is the number of features of each."""
+    learning_rate: float = 1e-3
+    """Adam's step size, which decays linearly to 0."""
+    batch_size: int = 256
+    """Transitions in one gradient step."""
+    steps: int = 2000
+    """Gradient steps, of both networks."""
+    ridge: float = 1e-4
+    """Penalty on the squared coefficients of the last layers, in units of their mean squared features."""
+    action_samples: int = 8
+    """For continuous actions: draws of the policy at each observation, made once."""
+    tolerance: float = 0.05
+    """The estimate has converged if the features of the last quarter of training change it by less than this share of the
+    standard deviation of the logged returns, and the weights keep the flow of states up to this share."""
+
+    def validate(self) -> None:
+        """Refuse settings that are not allowed."""
+        for name in ("batch_size", "steps", "action_samples"):
+            whole(flag("dice", name), getattr(self, name))
+        for name in ("learning_rate", "tolerance", "ridge"):
+            real(flag("dice", name), getattr(self, name), above=0)
+        sizes("dice.hidden-sizes", self.hidden_sizes)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Settings that estimators share."""
 
@@ -77,6 +128,10 @@ class Settings:
     """Fitted Q evaluation."""
     fqe_refits: int = 0
     """Fits on resampled trajectories, for a standard error of fitted Q evaluation; 0 for none."""
+    marginal: MarginalConfig = field(default_factory=MarginalConfig)
+    """Marginalised importance sampling."""
+    dice: DICEConfig = field(default_factory=DICEConfig)
+    """DualDICE."""
     random_seed: int = 0
     """Random seed."""
 
@@ -101,3 +156,5 @@ class Settings:
             raise InputError(f"fqe-refits: {self.fqe_refits} is not allowed; must be 0, or at least 2")
         whole("random-seed", self.random_seed, least=-MOST)
         self.fqe.validate()
+        self.marginal.validate()
+        self.dice.validate()
