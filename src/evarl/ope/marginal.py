@@ -272,9 +272,7 @@ def _values_per_step(visits: Visits, shares: Float[np.ndarray, "B N"]) -> Float[
 # --- Parts
 
 
-def _matrix(
-    visits: Visits, chance: Float[np.ndarray, " R"]
-) -> tuple[sparse.csr_array, Float[np.ndarray, "S 2"]]:
+def _matrix(visits: Visits, chance: Float[np.ndarray, " R"]) -> tuple[sparse.csr_array, Float[np.ndarray, "S 2"]]:
     """P^π [S, S + 1], and the mean reward and weight of a step in each state; what is not in the log counts as 0."""
     shape = visits.states, visits.states + 1
     matrix = sparse.csr_array((chance, (visits.state, visits.following)), shape)

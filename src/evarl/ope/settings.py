@@ -87,15 +87,15 @@ class DICEConfig:
     """Adam's step size, which decays linearly to 0."""
     batch_size: int = 256
     """Transitions in one gradient step."""
-    steps: int = 2000
+    steps: int = 1000
     """Gradient steps, of both networks."""
     ridge: float = 1e-4
     """Penalty on the squared coefficients of the last layers, in units of their mean squared features."""
     action_samples: int = 8
     """For continuous actions: draws of the policy at each observation, made once."""
     tolerance: float = 0.05
-    """The estimate has converged if the features of the last quarter of training change it by less than this share of the
-    standard deviation of the logged returns, and the weights keep the flow of states up to this share."""
+    """The estimate has converged if the last quarter of training changes it by less than this share of the standard deviation
+    of the logged returns, and the weights keep the flow of states up to this share, or half of the sampling error."""
 
     def validate(self) -> None:
         """Refuse settings that are not allowed."""

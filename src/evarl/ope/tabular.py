@@ -42,7 +42,8 @@ def marginal_tabular(log: Log, policy: TargetPolicy, settings: Settings) -> Esti
     found = _solved(visits)
     unknown, once = 1.0 - found.supported, _seen_once(visits, found)
     notes = _notes(visits, unknown, once)
-    intervals, error = {}, None
+    intervals: dict[str, Interval] = {}
+    error = None
     if unknown + once <= UNKNOWN and len(visits.start) > 1:
         error, intervals, missing = _uncertainty(visits, found, settings)
         notes += missing
@@ -179,7 +180,9 @@ def _concentration(visits: Visits, found: Marginal) -> tuple[float, float]:
     return float(size), float(owned.max() / owned.sum())
 
 
-def _state_values(log: Log, observations: np.ndarray, values: Float[np.ndarray, "T S"]) -> Float[np.ndarray, " Q"] | None:
+def _state_values(
+    log: Log, observations: np.ndarray, values: Float[np.ndarray, "T S"]
+) -> Float[np.ndarray, " Q"] | None:
     """V at the query states and steps; NaN at states that are not in the log."""
     if log.states is None:
         return None
