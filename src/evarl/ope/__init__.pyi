@@ -11,4 +11,9 @@ from .registry import (
     register as register,
     unregister as unregister,
 )
-from .settings import FQEConfig as FQEConfig, Settings as Settings
+from .settings import (
+    DICEConfig as DICEConfig,
+    FQEConfig as FQEConfig,
+    MarginalConfig as MarginalConfig,
+    Settings as Settings,
+)

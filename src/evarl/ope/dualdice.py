@@ -249,8 +249,9 @@ def dualdice(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     found = solve(steps, config.ridge)
     flow = problem.flow_error(found.weight, np.random.default_rng(settings.random_seed % 2**32))
     drift = abs(found.value - early) / float(problem.table.scales.spread)
-    # what the weights get wrong of the flow matters if it is more than half of what the sample gets wrong of it
-    converged = drift <= config.tolerance and flow[0] <= max(config.tolerance, flow[1] / 2)
+    # what the weights get wrong of the flow may be half of what the sample gets wrong of it, unless that is much too
+    allowed = config.tolerance * max(1.0, min(flow[1] / (2.0 * config.tolerance), 4.0))
+    converged = drift <= config.tolerance and flow[0] <= allowed
     notes = (*(() if converged else (_not_converged(drift, flow),)), *_doubts(steps, found))
     estimate = Estimate(
         value=found.value,

@@ -95,7 +95,7 @@ class Visits:
         return np.stack([self.reward, np.full(len(self.reward), self.unit)], axis=1)
 
     @cached_property
-    def bounds(self) -> Int[np.ndarray, " T+1"]:
+    def bounds(self) -> Int[np.ndarray, " T1"]:
         """First row of each step, and the number of rows."""
         return np.searchsorted(self.step, np.arange((self.horizon or 0) + 1))
 
@@ -169,7 +169,7 @@ def work(visits: Visits) -> float:
 # --- Solutions: the occupancy of the state of each row, values [T + 1, S + 1, 2] of rewards and of the weight of steps (with
 # the terminal state as the last one), and what follows each row, γ Σ_t γ^t d_t(s) V_{t+1}(s′), summed over what it stands for
 
-_Solution = tuple[Float[np.ndarray, " R"], Float[np.ndarray, "T S+1 2"], Float[np.ndarray, "R 2"]]
+_Solution = tuple[Float[np.ndarray, " R"], Float[np.ndarray, "T1 S1 2"], Float[np.ndarray, "R 2"]]
 
 
 def _pooled(visits: Visits, chance: Float[np.ndarray, " R"], first: Float[np.ndarray, " S"]) -> _Solution:
@@ -238,7 +238,7 @@ def _values_pooled(visits: Visits, shares: Float[np.ndarray, "B N"]) -> Float[np
 
 
 def _values_of(
-    visits: Visits, matrix: Float[np.ndarray, "B S S+1"], gain: Float[np.ndarray, "B S 2"]
+    visits: Visits, matrix: Float[np.ndarray, "B S S1"], gain: Float[np.ndarray, "B S 2"]
 ) -> Float[np.ndarray, "B S 2"]:
     among, discount = visits.discount * matrix[:, :, :-1], visits.discount
     ended = discount * matrix[:, :, -1]
@@ -280,7 +280,7 @@ def _matrix(visits: Visits, chance: Float[np.ndarray, " R"]) -> tuple[sparse.csr
     return matrix, np.stack([np.bincount(visits.state, column, shape[0]) for column in gains.T], axis=1)
 
 
-def _ended(visits: Visits, rows: int) -> Float[np.ndarray, "T S+1 2"]:
+def _ended(visits: Visits, rows: int) -> Float[np.ndarray, "T1 S1 2"]:
     """Values, 0 but for the weight of the steps after a termination."""
     values = np.zeros((rows, visits.states + 1, 2))
     values[:, -1, 1] = visits.after[:rows]

@@ -95,7 +95,8 @@ class DICEConfig:
     """For continuous actions: draws of the policy at each observation, made once."""
     tolerance: float = 0.05
     """The estimate has converged if the last quarter of training changes it by less than this share of the standard deviation
-    of the logged returns, and the weights keep the flow of states up to this share, or half of the sampling error."""
+    of the logged returns, and the weights keep the flow of states up to this share, or up to half of the sampling error but
+    no more than four times this share."""
 
     def validate(self) -> None:
         """Refuse settings that are not allowed."""

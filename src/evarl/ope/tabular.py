@@ -17,6 +17,8 @@ MOST_STATES = 2000
 """Of a finite world: the linear system has as many unknowns."""
 MOST_WORK = 3e10
 """Multiplications for all bootstrap samples, above which there is no bootstrap interval: about half a minute."""
+LONGEST = 1e9
+"""Mean number of steps until termination, above which it is a rounding error that there is one."""
 NEGLIGIBLE = 1e-9
 """Part of the policy's visits that is rounding error."""
 UNKNOWN = 0.01
@@ -119,7 +121,7 @@ def _solved(visits: Visits) -> Marginal:
         found = marginal(visits, np.full(count, 1.0 / count))
     except np.linalg.LinAlgError as error:
         raise InputError(refusal) from error
-    if visits.discount == 1 and not abs(found.supported - 0.5) <= 0.5 + 1e-6:
+    if visits.horizon is None and visits.discount == 1 and not 0 <= found.weight.sum() / count <= LONGEST:
         raise InputError(refusal)
     return found
 
