@@ -22,6 +22,7 @@ from evarl.errors import InputError
 from evarl.evaluation.controlled import controlled_estimates
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import PRESETS, preset
+from evarl.ope.dualdice import check_dice
 from evarl.ope.estimation import check_fit
 from evarl.ope.registry import LogSettings
 from evarl.runs.limits import check_log, check_pretraining, check_training
@@ -136,6 +137,7 @@ def test_the_estimate_of_a_batch_is_what_is_allocated(monkeypatch):
 def test_every_number_of_an_estimate_from_a_log_is_checked(name, four_gib):
     kind = numbers_of(LogSettings)[name]
     harmless = {"updates", "random_seed", "fqe.target_interval", "fqe.learning_rate", "fqe.tolerance", "clip"}
+    harmless |= {"dice.learning_rate", "dice.ridge", "dice.tolerance"}
     if name == "range":
         return  # a pair: see below
     for value in WHOLE if kind == "int" else REAL:
@@ -148,6 +150,7 @@ def test_every_number_of_an_estimate_from_a_log_is_checked(name, four_gib):
         said = refusal(
             settings.validate,
             partial(check_fit, settings.fqe, settings.fqe_refits, rows=10**5, features=100),
+            partial(check_dice, settings.dice, steps=10**5, features=100),
             partial(sizes.check_memory, "resamples", settings.resamples, memory, "what is drawn"),
         )
         assert (said is None) == allowed, f"{name} = {value!r}: {said}"

@@ -22,4 +22,9 @@ from .registry import (
 from .return_bands import BandSettings as BandSettings
 from .returns import ReturnDistribution as ReturnDistribution, return_distribution as return_distribution
 from .selection import SelectedEstimate as SelectedEstimate, select as select
-from .settings import FQEConfig as FQEConfig, Settings as Settings
+from .settings import (
+    DICEConfig as DICEConfig,
+    FQEConfig as FQEConfig,
+    MarginalConfig as MarginalConfig,
+    Settings as Settings,
+)

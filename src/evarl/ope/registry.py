@@ -48,6 +48,8 @@ class BuiltIn:
     options: Mapping[str, Any] = field(default_factory=dict)
     horizons: tuple[Horizon, ...] = ("finite", "endless")
     """Horizons of the values that it can estimate; an estimator without this field can estimate both."""
+    default: bool = True
+    """Whether it is used when no methods are named."""
 
     def estimate(self, log: "Log", policy: "TargetPolicy", settings: Settings) -> "Estimate":
         """Estimate J of a policy, and V at `log.states` if these are given."""
@@ -93,6 +95,15 @@ def estimators() -> dict[str, Estimator]:
     return dict(_ESTIMATORS)
 
 
+def default_methods() -> tuple[str, ...]:
+    """Names of the estimators that are used when none are named: all but those for special logs.
+
+    >>> "dr" in default_methods(), "mis-tabular" in default_methods()
+    (True, False)
+    """
+    return tuple(name for name, one in _ESTIMATORS.items() if getattr(one, "default", True))
+
+
 def chosen(names: Iterable[str]) -> list[Estimator]:
     """The estimators with these names, at least one."""
     names = list(names)
@@ -108,7 +119,7 @@ def chosen(names: Iterable[str]) -> list[Estimator]:
 class LogSettings(Settings):
     """Settings of estimates from the log of a run."""
 
-    methods: tuple[str, ...] = field(default_factory=lambda: tuple(estimators()))
+    methods: tuple[str, ...] = field(default_factory=default_methods)
     """Estimators, by their names."""
     updates: int | None = None
     """Number of last updates whose log is used; all when not given."""
@@ -141,5 +152,7 @@ for _one in (
     BuiltIn("dr", "DR", ("log_prob", "fqe"), "methods:doubly_robust"),
     BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "methods:doubly_robust", _NORMALISED),
     BuiltIn("magic", "MAGIC", ("log_prob", "fqe"), "methods:magic"),
+    BuiltIn("mis-tabular", "tabular MIS", (), "tabular:marginal_tabular", default=False),
+    BuiltIn("dualdice", "DualDICE", (), "dualdice:dualdice", default=False),
 ):
     register(_one)

@@ -15,6 +15,7 @@ TRACE_KINDS: tuple[TraceKind, ...] = ("retrace", "tree-backup", "q-lambda")
 Horizon = Literal["finite", "endless"]
 Cuts = Literal["refuse", "model"]
 Behaviour = Literal["logged", "estimate"]
+Transitions = Literal["pooled", "per-step"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,50 @@ class FQEConfig:
 
 
 @dataclass(frozen=True)
+class MarginalConfig:
+    """Settings of marginalised importance sampling."""
+
+    transitions: Transitions = "pooled"
+    """Of mis-tabular over a finite horizon. pooled: one estimate of the transitions from all steps, for worlds that do not
+    change with time. per-step: one for each step, from that step alone."""
+
+    def validate(self) -> None:
+        """Refuse settings that are not allowed."""
+        if self.transitions not in get_args(Transitions):
+            raise unknown_name("marginal.transitions", str(self.transitions), get_args(Transitions))
+
+
+@dataclass(frozen=True)
+class DICEConfig:
+    """Settings of DualDICE: two networks, whose last layers are solved for exactly."""
+
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of both networks. The last is the number of features of each."""
+    learning_rate: float = 1e-3
+    """Adam's step size, which decays linearly to 0."""
+    batch_size: int = 256
+    """Transitions in one gradient step."""
+    steps: int = 1000
+    """Gradient steps, of both networks."""
+    ridge: float = 1e-4
+    """Penalty on the squared coefficients of the last layers, in units of their mean squared features."""
+    action_samples: int = 8
+    """For continuous actions: draws of the policy at each observation, made once."""
+    tolerance: float = 0.05
+    """The estimate has converged if the last quarter of training changes it by less than this share of the standard deviation
+    of the logged returns, and the weights keep the flow of states up to this share, or up to half of the sampling error but
+    no more than four times this share."""
+
+    def validate(self) -> None:
+        """Refuse settings that are not allowed."""
+        for name in ("batch_size", "steps", "action_samples"):
+            whole(flag("dice", name), getattr(self, name))
+        for name in ("learning_rate", "tolerance", "ridge"):
+            real(flag("dice", name), getattr(self, name), above=0)
+        sizes("dice.hidden-sizes", self.hidden_sizes)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Settings that estimators share."""
 
@@ -113,6 +158,10 @@ class Settings:
     """Fitted Q evaluation."""
     fqe_refits: int = 0
     """Fits on resampled trajectories, for a standard error of fitted Q evaluation; 0 for none."""
+    marginal: MarginalConfig = field(default_factory=MarginalConfig)
+    """Marginalised importance sampling."""
+    dice: DICEConfig = field(default_factory=DICEConfig)
+    """DualDICE."""
     random_seed: int = 0
     """Random seed."""
 
@@ -148,6 +197,10 @@ class Settings:
             raise InputError(f"fqe-refits: {self.fqe_refits} is not allowed; must be 0, or at least 2")
         whole("random-seed", self.random_seed, least=-MOST)
         self.fqe.validate()
+        self.marginal.validate()
+        if self.horizon == "endless" and self.marginal.transitions == "per-step":
+            raise InputError("marginal.transitions: per-step is not allowed with an endless horizon; must be pooled")
+        self.dice.validate()
 
     def fitting(self, convention: Convention | None = None) -> FQEConfig:
         """Settings of fitted Q evaluation for this horizon, by the convention of the settings unless given."""
