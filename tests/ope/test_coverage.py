@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import ope_coverage, ope_coverage_cases as cases
-from benchmarks.ope_coverage import CASES, FIGURES, PAGE, Job, jobs, opened, run_job, write
+from benchmarks.ope_coverage import CASES, FIGURES, PAGE, Job, jobs, opened, run_job, truth, write
 from benchmarks.ope_coverage_table import Row, full_table, page_text, rows
 
 
@@ -99,3 +99,23 @@ def test_options_that_do_not_exist_are_left_out(monkeypatch):
 def test_the_page_holds_what_was_measured():
     text = page_text(json.loads(FIGURES.read_text()))
     assert f"<!-- coverage -->\n{text}\n<!-- end coverage -->" in PAGE.read_text(), "run `make ope-coverage`"
+
+
+def test_the_truth_is_that_of_what_is_estimated():
+    """Estimates say which policy they are of, and over how many steps."""
+
+    class Said:
+        def __init__(self, estimand):
+            self.estimand = estimand
+
+    case = CASES[0]
+    world = case.world
+    assert truth(case, object()) == truth(case, Said("return of the policy over 5 steps")) == world.value
+    v = np.zeros(len(world.start))
+    for _ in range(5000):
+        v = (world.target * (world.probability * (world.reward + world.discount * v[world.following])).sum(axis=2)).sum(
+            axis=1
+        )
+    assert truth(case, Said("return of the policy without a time limit")) == pytest.approx(world.start @ v)
+    greedy = truth(case, Said("return of the policy's most probable actions over 5 steps"))
+    assert greedy == world.of_most_probable_actions.value != world.value
