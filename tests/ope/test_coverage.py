@@ -8,6 +8,7 @@ import pytest
 from benchmarks import ope_coverage, ope_coverage_cases as cases
 from benchmarks.ope_coverage import CASES, FIGURES, PAGE, Job, jobs, opened, run_job, truth, write
 from benchmarks.ope_coverage_table import Row, full_table, page_text, rows
+from evarl import ope
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.horizon == 5], ids=lambda case: case.name)
@@ -86,6 +87,25 @@ def test_jobs_are_counted_and_kept(tmp_path):
     assert bound.covered == bound.given == 5
     assert "| `pdis` | hoeffding | 5 | 100.0 ± 0.0 |" in full_table(again)
     assert "| `pdis` | hoeffding | 5 | 1 |" in page_text(again)
+
+
+def test_a_method_that_fails_does_not_end_the_others():
+    class Broken:
+        name, label, needs = "broken", "broken", ()
+
+        def estimate(self, log, policy, settings):
+            raise ZeroDivisionError("no")
+
+    ope.register(Broken())
+    try:
+        job = Job(CASES[0], ("broken", "pdis"), 0, 2)
+        counts = run_job(job)
+    finally:
+        ope.unregister("broken")
+    assert counts["broken"]["errors"] == {"ZeroDivisionError: no": 2}
+    found = rows({"methods": ["broken", "pdis"], "jobs": {job.name: counts}})
+    assert [(row.interval, row.verdict) for row in found if row.method == "broken"] == [("refused", "no interval")]
+    assert any(row.method == "pdis" and row.given == 2 for row in found)
 
 
 def test_options_that_do_not_exist_are_left_out(monkeypatch):
