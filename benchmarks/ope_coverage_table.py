@@ -18,7 +18,7 @@ class Row:
     case: str
     method: str
     interval: str
-    """"–" for a method that gave none at all."""
+    """"–" for a method that gave none at all, "refused" for one that raised an error every time."""
     runs: int
     warned: int
     given: int
@@ -69,7 +69,9 @@ def rows(found: dict[str, Any]) -> list[Row]:
             blocks = counts.get(method, [])
             names = dict.fromkeys(name for block in blocks for name in block["intervals"])
             totals = [sum(block[key] for block in blocks) for key in ("runs", "warned")]
-            for interval in names or (["–"] if blocks else []):
+            refused = sum(sum(block["errors"].values()) for block in blocks)
+            missing = "refused" if blocks and refused == totals[0] else "–"
+            for interval in names or ([missing] if blocks else []):
                 these = [block["intervals"].get(interval, {}) for block in blocks]
                 keys = ("given", "covered", "missed_unwarned")
                 made.append(Row(case.name, method, interval, *totals, *(sum(x.get(k, 0) for x in these) for k in keys)))

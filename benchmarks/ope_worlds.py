@@ -71,6 +71,11 @@ class World:
         return float(self.start @ self.values[0][0])
 
     @cached_property
+    def of_most_probable_actions(self) -> "World":
+        """The same world with the target policy's most probable action in place of the policy."""
+        return dataclasses.replace(self, target=np.eye(self.target.shape[1])[self.target.argmax(axis=1)])
+
+    @cached_property
     def endless_value(self) -> float:
         """J of the target policy without a time limit."""
         moves = np.zeros((len(self.start), len(self.start)))

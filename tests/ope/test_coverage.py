@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks import ope_coverage, ope_coverage_cases as cases
-from benchmarks.ope_coverage import CASES, FIGURES, PAGE, Job, jobs, opened, run_job, write
+from benchmarks.ope_coverage import CASES, FIGURES, PAGE, Job, jobs, opened, run_job, truth, write
 from benchmarks.ope_coverage_table import Row, full_table, page_text, rows
+from evarl import ope
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.horizon == 5], ids=lambda case: case.name)
@@ -88,6 +89,25 @@ def test_jobs_are_counted_and_kept(tmp_path):
     assert "| `pdis` | hoeffding | 5 | 1 |" in page_text(again)
 
 
+def test_a_method_that_fails_does_not_end_the_others():
+    class Broken:
+        name, label, needs = "broken", "broken", ()
+
+        def estimate(self, log, policy, settings):
+            raise ZeroDivisionError("no")
+
+    ope.register(Broken())
+    try:
+        job = Job(CASES[0], ("broken", "pdis"), 0, 2)
+        counts = run_job(job)
+    finally:
+        ope.unregister("broken")
+    assert counts["broken"]["errors"] == {"ZeroDivisionError: no": 2}
+    found = rows({"methods": ["broken", "pdis"], "jobs": {job.name: counts}})
+    assert [(row.interval, row.verdict) for row in found if row.method == "broken"] == [("refused", "no interval")]
+    assert any(row.method == "pdis" and row.given == 2 for row in found)
+
+
 def test_options_that_do_not_exist_are_left_out(monkeypatch):
     monkeypatch.setitem(ope_coverage.NETWORK, "no_such_option", 3)
     made = ope_coverage.settings("pdis", CASES[0], 5)
@@ -99,3 +119,23 @@ def test_options_that_do_not_exist_are_left_out(monkeypatch):
 def test_the_page_holds_what_was_measured():
     text = page_text(json.loads(FIGURES.read_text()))
     assert f"<!-- coverage -->\n{text}\n<!-- end coverage -->" in PAGE.read_text(), "run `make ope-coverage`"
+
+
+def test_the_truth_is_that_of_what_is_estimated():
+    """Estimates say which policy they are of, and over how many steps."""
+
+    class Said:
+        def __init__(self, estimand):
+            self.estimand = estimand
+
+    case = CASES[0]
+    world = case.world
+    assert truth(case, object()) == truth(case, Said("return of the policy over 5 steps")) == world.value
+    v = np.zeros(len(world.start))
+    for _ in range(5000):
+        v = (world.target * (world.probability * (world.reward + world.discount * v[world.following])).sum(axis=2)).sum(
+            axis=1
+        )
+    assert truth(case, Said("return of the policy without a time limit")) == pytest.approx(world.start @ v)
+    greedy = truth(case, Said("return of the policy's most probable actions over 5 steps"))
+    assert greedy == world.of_most_probable_actions.value != world.value
