@@ -145,7 +145,11 @@ def test_every_number_of_an_estimate_from_a_log_is_checked(name, four_gib):
         allowed = value is None and optional(LogSettings(), name)
         allowed |= value == 10**9 and name in harmless
         allowed |= value in (0, -5) and value is not True and name == "random_seed"
-        allowed |= value == 0 and value is not True and name in ("fqe_refits", "fqe.held_out", "warn_below", "clip")
+        allowed |= (
+            value == 0
+            and value is not True
+            and name in ("fqe_refits", "fqe.held_out", "fqe.trace", "warn_below", "clip")
+        )
         memory = 4.0 * settings.resamples * 1000 if isinstance(settings.resamples, int) else 0.0
         said = refusal(
             settings.validate,

@@ -181,7 +181,7 @@ def test_importance_sampling_compiles_nothing():
     assert compiled == []
 
 
-def test_a_million_trajectories_in_bounded_memory():
+def test_many_trajectories_in_bounded_memory():
     """Their bootstrap samples alone, [1000, 1e6] float64, would be 8 GB."""
     count = 200_000
     action = np.random.default_rng(0).integers(0, 2, (count, 2))

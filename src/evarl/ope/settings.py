@@ -60,7 +60,7 @@ class FQEConfig:
 
     def validate(self) -> None:
         """Refuse settings that are not allowed."""
-        for name in ("batch_size", "steps", "target_interval", "action_samples", "trace_steps"):
+        for name in ("batch_size", "steps", "target_interval", "action_samples"):
             whole(flag("fqe", name), getattr(self, name))
         for name in ("learning_rate", "tolerance"):
             real(flag("fqe", name), getattr(self, name), above=0)
@@ -68,6 +68,7 @@ class FQEConfig:
         if self.convention not in ("sound", "greedy-huber"):
             raise InputError(f"fqe.convention: {self.convention!r} is not allowed; must be sound or greedy-huber")
         real("fqe.trace", self.trace, least=0, most=1)
+        whole("fqe.trace-steps", self.trace_steps, most=1000)
         if self.trace_kind not in TRACE_KINDS:
             raise unknown_name("fqe.trace-kind", self.trace_kind, TRACE_KINDS)
         if self.trace and self.convention != "sound":
