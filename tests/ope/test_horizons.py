@@ -65,7 +65,8 @@ def test_cut_trajectories_are_refused_or_continued():
         ):
             estimate(ones(cut=True), (method,), switching(0.5), 1.0)
     left = estimate(ones(cut=True), None, switching(0.5), 1.0, fqe=SMALL, resamples=20)
-    assert left.keys() == {"fqe", "fqe-greedy-huber", "dr", "wdr", "magic"}
+    assert not left.keys() & {*FORMS, "mrdr"}
+    assert left.keys() >= {"fqe", "fqe-greedy-huber", "dr", "wdr", "magic"}
     assert left["dr"].value == pytest.approx(10.0, rel=0.03)
     found = estimate(
         ones(cut=True), FORMS, switching(0.5), 1.0, cuts="model", fqe=SMALL, range=(0.0, 100.0), resamples=20

@@ -108,6 +108,8 @@ def _obstacle(estimator: Estimator, log: Log, settings: Settings) -> str | None:
         return f"log_prob: is missing in the log; {name} requires it, or behaviour=estimate; fqe does not"
     if settings.horizon not in getattr(estimator, "horizons", (settings.horizon,)):
         return f"horizon: {settings.horizon} is not possible for {name}, which sums logged rewards; must be finite, or use fqe"
+    if (obstacle := getattr(estimator, "obstacle", None)) is not None and (why := obstacle(log)) is not None:
+        return str(why)
     cut = log.data.cut
     if weighted and "fqe" not in estimator.needs and settings.cuts == "refuse" and cut.any():
         return (

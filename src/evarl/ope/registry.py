@@ -48,6 +48,10 @@ class BuiltIn:
     options: Mapping[str, Any] = field(default_factory=dict)
     horizons: tuple[Horizon, ...] = ("finite", "endless")
     """Horizons of the values that it can estimate; an estimator without this field can estimate both."""
+    condition: str = ""
+    """A function "module:name" that says why the method cannot be used with a log, or returns None; "" if it always can."""
+    usual: bool = True
+    """Whether it is among the methods of `evarl ope` and `evaluate --ope` when none are named."""
 
     def estimate(self, log: "Log", policy: "TargetPolicy", settings: Settings) -> "Estimate":
         """Estimate J of a policy, and V at `log.states` if these are given."""
@@ -56,7 +60,16 @@ class BuiltIn:
         found: Estimate = function(log, policy, settings, **self.options)
         return found
 
+    def obstacle(self, log: "Log") -> str | None:
+        """Why the method cannot be used with a log; None if it can."""
+        if not self.condition:
+            return None
+        module, name = self.condition.split(":")
+        found: str | None = getattr(importlib.import_module(f"evarl.ope.{module}"), name)(log)
+        return found
 
+
+_BOTH: tuple[Horizon, ...] = ("finite", "endless")
 _NORMALISED = {"self_normalised": True}
 _PER_DECISION = {"per_decision": True}
 _FINITE: tuple[Horizon, ...] = ("finite",)
@@ -93,6 +106,11 @@ def estimators() -> dict[str, Estimator]:
     return dict(_ESTIMATORS)
 
 
+def usual_methods() -> tuple[str, ...]:
+    """Names of the methods that are used on the log of a run when none are named: all but those built in for special logs."""
+    return tuple(name for name, estimator in _ESTIMATORS.items() if getattr(estimator, "usual", True))
+
+
 def chosen(names: Iterable[str]) -> list[Estimator]:
     """The estimators with these names, at least one."""
     names = list(names)
@@ -108,7 +126,7 @@ def chosen(names: Iterable[str]) -> list[Estimator]:
 class LogSettings(Settings):
     """Settings of estimates from the log of a run."""
 
-    methods: tuple[str, ...] = field(default_factory=lambda: tuple(estimators()))
+    methods: tuple[str, ...] = field(default_factory=lambda: usual_methods())
     """Estimators, by their names."""
     updates: int | None = None
     """Number of last updates whose log is used; all when not given."""
@@ -141,5 +159,12 @@ for _one in (
     BuiltIn("dr", "DR", ("log_prob", "fqe"), "methods:doubly_robust"),
     BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "methods:doubly_robust", _NORMALISED),
     BuiltIn("magic", "MAGIC", ("log_prob", "fqe"), "methods:magic"),
+    BuiltIn("fqe-tabular", "FQE, tabular", (), "tabular:tabular", {}, _BOTH, "tabular:tabular_obstacle", False),
+    BuiltIn("fqe-linear", "FQE, linear", (), "linear:linear", {}, _BOTH, "linear:linear_obstacle", False),
+    BuiltIn("mrdr", "MRDR", ("log_prob",), "mrdr:mrdr", {}, _FINITE, "mrdr:mrdr_obstacle", False),
+    BuiltIn(
+        "switch-dr", "Switch-DR", ("log_prob", "fqe"), "shrunk:shrunk_doubly_robust", {"kind": "switch"}, usual=False
+    ),
+    BuiltIn("dr-os", "DRos", ("log_prob", "fqe"), "shrunk:shrunk_doubly_robust", {"kind": "optimistic"}, usual=False),
 ):
     register(_one)
