@@ -137,7 +137,8 @@ def test_the_estimate_of_a_batch_is_what_is_allocated(monkeypatch):
 def test_every_number_of_an_estimate_from_a_log_is_checked(name, four_gib):
     kind = numbers_of(LogSettings)[name]
     harmless = {"updates", "random_seed", "fqe.target_interval", "fqe.learning_rate", "fqe.tolerance", "clip"}
-    harmless |= {"dice.learning_rate", "dice.ridge", "dice.tolerance", "least_sample"}
+    harmless |= {"dice.learning_rate", "dice.ridge", "dice.tolerance", "least_sample", "ridge"}
+    harmless |= {"switch_threshold", "shrinkage"}
     if name == "range":
         return  # a pair: see below
     for value in WHOLE if kind == "int" else REAL:
@@ -148,7 +149,8 @@ def test_every_number_of_an_estimate_from_a_log_is_checked(name, four_gib):
         allowed |= (
             value == 0
             and value is not True
-            and name in ("fqe_refits", "fqe.held_out", "fqe.trace", "warn_below", "clip")
+            and name
+            in ("fqe_refits", "fqe.held_out", "fqe.trace", "warn_below", "clip", "switch_threshold", "shrinkage")
         )
         memory = 4.0 * settings.resamples * 1000 if isinstance(settings.resamples, int) else 0.0
         said = refusal(

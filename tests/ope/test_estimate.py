@@ -87,16 +87,20 @@ def test_values_of_the_chain(found, method):
     else:
         assert abs(one.value - EXACT.mean()) < 4 * one.standard_error
         assert one.intervals["t"].low <= one.value <= one.intervals["t"].high
+        if method in ("fqe-tabular", "fqe-linear"):
+            assert (np.abs(one.state_values - wanted) < 4 * one.state_errors + 1e-6).all()  # 0.3 in 32 bits
+            return
         if method in ("mis-tabular", "dualdice"):  # weights of steps: see their own tests
             return
         assert one.intervals["bootstrap"].low < one.intervals["bootstrap"].high
         # (Σw)²/Σw² → N / E[w²], and E[ρ²] = .3²/.5 + .7²/.5
-        assert one.effective_sample_size == pytest.approx(4000 / 1.16**STEPS, rel=0.05)
+        if method not in ("switch-dr", "dr-os"):
+            assert one.effective_sample_size == pytest.approx(4000 / 1.16**STEPS, rel=0.05)
 
 
 def test_bounds_only_where_they_hold(found):
     with_bounds = {method for method, one in found.items() if "hoeffding" in one.intervals}
-    assert with_bounds == {"tis", "pdis", "dr"}
+    assert with_bounds == {"tis", "pdis", "dr", "mrdr"}
     for method in with_bounds:
         assert found[method].intervals["hoeffding"].high > found[method].intervals["t"].high
 

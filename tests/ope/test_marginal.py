@@ -354,7 +354,7 @@ def test_a_policy_that_never_terminates_has_no_undiscounted_value():
 
 
 def test_continuous_observations_are_too_many_states(monkeypatch):
-    monkeypatch.setattr("evarl.ope.tabular.MOST_STATES", 1)
+    monkeypatch.setattr("evarl.ope.marginal_tabular.MOST_STATES", 1)
     with pytest.raises(
         InputError, match="observation: has 2 different values in this log; mis-tabular allows at most 1"
     ):

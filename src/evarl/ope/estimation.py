@@ -10,7 +10,7 @@ import numpy as np
 from evarl.errors import InputError
 from evarl.ope.log import CollapsedWeights, Estimate, Log, estimand
 from evarl.ope.policy import TargetPolicy, check_traceable
-from evarl.ope.registry import Estimator, chosen, default_methods
+from evarl.ope.registry import Estimator, chosen, usual_methods
 from evarl.ope.resampling import GROUPS
 from evarl.ope.settings import FQEConfig, Settings
 from evarl.sizes import check_memory, check_time, matrix_entries
@@ -93,7 +93,7 @@ def _estimates(
 
 def _possible(log: Log, settings: Settings, methods: Sequence[str] | None) -> list[Estimator]:
     """The estimators that were asked for, or all that are possible."""
-    asked = chosen(default_methods() if methods is None else methods)
+    asked = chosen(usual_methods() if methods is None else methods)
     obstacles = {estimator.name: _obstacle(estimator, log, settings) for estimator in asked}
     possible = [estimator for estimator in asked if obstacles[estimator.name] is None]
     if possible and (methods is None or len(possible) == len(asked)):
@@ -108,6 +108,8 @@ def _obstacle(estimator: Estimator, log: Log, settings: Settings) -> str | None:
         return f"log_prob: is missing in the log; {name} requires it, or behaviour=estimate; fqe does not"
     if settings.horizon not in getattr(estimator, "horizons", (settings.horizon,)):
         return f"horizon: {settings.horizon} is not possible for {name}, which sums logged rewards; must be finite, or use fqe"
+    if (obstacle := getattr(estimator, "obstacle", None)) is not None and (why := obstacle(log)) is not None:
+        return str(why)
     cut = log.data.cut
     if weighted and "fqe" not in estimator.needs and settings.cuts == "refuse" and cut.any():
         return (

@@ -1,5 +1,6 @@
 """Fitted Q evaluation as an estimator: J and values of states, with errors from refits and the support of each state."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,7 @@ def with_errors(
     value: float,
     states: Float[np.ndarray, " Q"] | None,
     resampled: Resampled | None,
+    timed: bool = True,
 ) -> dict[str, Any]:
     """Fields of an estimate: J and V with standard errors, the deviations of refits, and t intervals by these."""
     if resampled is None:
@@ -63,22 +65,24 @@ def with_errors(
     fields = {"value": value, "state_values": states, "standard_error": error, "intervals": {"t": interval}}
     if states is None or resampled.state_values is None:
         return fields
-    errors = resampled.state_values.std(axis=0, ddof=1)
+    # refits may agree where all of them extrapolate, so that no error is told there
+    errors = np.where(support_of(log, settings, timed).missing, np.nan, resampled.state_values.std(axis=0, ddof=1))
     ends = np.stack([states - reach * errors, states + reach * errors], axis=1)
     return fields | {"state_errors": errors, "state_intervals": ends}
 
 
-def with_support(log: Log, settings: Settings, notes: tuple[str, ...]) -> dict[str, Any]:
-    """Fields of an estimate: the support of each query state, and warnings."""
+def with_support(log: Log, settings: Settings, notes: tuple[str, ...], timed: bool = True) -> dict[str, Any]:
+    """Fields of an estimate: the support of each query state, and warnings; `timed` if values depend on the logged time."""
     if log.states is None:
         return {"warnings": notes}
-    found = support_of(log, settings)
+    found = support_of(log, settings, timed)
     return {"state_support": found.p_value, "warnings": notes + found.warnings()}
 
 
-def support_of(log: Log, settings: Settings) -> Support:
-    """How far the query states are from the logged observations."""
+def support_of(log: Log, settings: Settings, timed: bool = True) -> Support:
+    """How far the query states are from the logged observations, at any time or at about the same time."""
     states, config = np.asarray(log.states), settings.fitting()
+    config = config if timed else replace(config, time_feature=False)
     name = ("support", config.time_feature, config.one_hot, settings.random_seed)
     return log.once(name, None, lambda: support(config, log.data, states, log.times, generator(settings)))
 

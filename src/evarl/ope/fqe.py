@@ -25,19 +25,15 @@ from jaxtyping import Array, Bool, Float, Int
 
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
+from evarl.ope.fqe_network import Layers, action_value, expected, forward, initial
 from evarl.ope.fqe_table import Scales, Table, compiled, prepare, rows as log_rows, single, target_actions
 from evarl.ope.fqe_training import (
     TARGETS,
     TRACE,
-    Layers,
     Points,
     Program,
     Rows,
     Schedule,
-    action_value,
-    expected,
-    forward,
-    initial,
     padded_rows,
     row_values,
     train,
@@ -153,7 +149,7 @@ def programmed(
         raise InputError(f"target: has shape {target.shape}; must be {expected} with R = {table.features.shape[0]}")
     if config.trace and trace is None:
         raise InputError("trace: is missing; must be given for fqe.trace above 0")
-    width = table.features.shape[1] + (0 if table.code is None else table.code[1].shape[1])
+    width = table.features.shape[1] + (0 if table.code is None else len(table.code[1]))
     sizes = (
         width + (0 if discrete else table.action.shape[1]),
         *config.hidden_sizes,

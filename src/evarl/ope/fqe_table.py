@@ -63,8 +63,8 @@ class Table(struct.PyTreeNode):
 
     features: Float[np.ndarray, "R F"]
     """All features, or those that are not coded."""
-    code: tuple[Int[np.ndarray, " R"], Float[np.ndarray, "L G"]] | None
-    """Index of each row's observation, and the standardised one-hot features of each index; these come first."""
+    code: tuple[Int[np.ndarray, " R"], Float[np.ndarray, " L"]] | None
+    """Index of each row's observation, and the size of its one-hot feature by index; these features come first."""
     action: np.ndarray
     """[R] integers or [R, D] standardised; meaningless at final observations."""
     reward: Float[np.ndarray, " R"]
@@ -230,10 +230,11 @@ def _inputs(
         return _standard(np.concatenate([flat, *timed], axis=1), both), None, both, None
     index = np.round(seen.reshape(-1).astype(np.float64)).astype(np.int32) - levels[0]
     chance = np.bincount(index, minlength=levels[1]) / len(index)
-    one = chance, np.where((chance > 0) & (chance < 1), np.sqrt(chance * (1 - chance)), 1.0)
-    units = [one, *map(_moments, timed)]
+    # not centred, so that most features are 0; 0 for numbers that were never logged
+    deviation = np.where(chance > 0, np.maximum(np.sqrt(chance * (1 - chance)), 1 / BOUND), np.inf)
+    units = [(np.zeros(levels[1]), deviation), *map(_moments, timed)]
     both = _units(tuple(np.concatenate(parts) for parts in zip(*units, strict=True)))
-    book = _standard(np.eye(levels[1], dtype=np.float32), (both[0][: levels[1]], both[1][: levels[1]]))
+    book = 1 / both[1][: levels[1]]
     rest = _standard(clock, (both[0][-1:], both[1][-1:])) if timed else np.zeros((len(index), 0), np.float32)
     return rest, (index, book), both, levels
 

@@ -5,7 +5,6 @@ needs no other program. Rows of the padding are never read.
 """
 
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from evarl.ope.fqe_network import Coded, Inputs, Layers, action_value, expected, forward, taken
 from evarl.ope.fqe_table import Table
 from evarl.ope.shapes import padded, shuffled, size_class, sorts
 from evarl.worlds.world import Key
@@ -28,8 +28,6 @@ KEPT, LAST = 0.5, 0.02
 MOMENTS, EPSILON = (0.9, 0.999), 1e-8
 """Adam's decay rates and the least denominator."""
 
-Layers = tuple[tuple[Float[Array, "_ _"], Float[Array, " _"]], ...]
-"""Weights and biases."""
 Points = tuple[tuple[Float[Array, "trace _ _"], Float[Array, "trace _"]], ...]
 """The same after each point of training."""
 
@@ -38,7 +36,7 @@ class Rows(NamedTuple):
     """A table, padded to a class of sizes."""
 
     features: Float[Array, "P F"]
-    code: tuple[Int[Array, " P"], Float[Array, "L G"]] | None
+    code: tuple[Int[Array, " P"], Float[Array, " L"]] | None
     action: Array
     reward: Float[Array, " P"]
     discount: Float[Array, " P"]
@@ -47,12 +45,12 @@ class Rows(NamedTuple):
     target: Array
     """The policy's actions: probabilities [P, A] or standardised draws [P, S, D]."""
 
-    def inputs(self, row: Int[Array, " B"]) -> Float[Array, "B in"]:
+    def inputs(self, row: Int[Array, " B"]) -> "Inputs":
         """Features of rows."""
         if self.code is None:
             return self.features[row]
-        index, book = self.code
-        return jnp.concatenate([book[index[row]], self.features[row]], axis=1)
+        index, scale = self.code
+        return Coded(index[row], scale[index[row]], self.features[row])
 
 
 class Schedule(NamedTuple):
@@ -182,7 +180,7 @@ def _batches(
     order: tuple[Int[Array, " P"], Int[Array, ""]],
     state: Training,
     program: Program,
-) -> tuple[Float[Array, "C B in"], Array, Float[Array, "C B"]]:
+) -> tuple[Array | Coded, Array, Float[Array, "C B"]]:
     """Inputs, actions and targets of the next steps of a chunk."""
     (shuffled_rows, count), shape = order, (program.chunk, program.batch_size)
     place = state.position + jnp.arange(program.chunk * program.batch_size, dtype=jnp.int32)
@@ -194,7 +192,7 @@ def _batches(
     else:
         label = backup(target_network, rows, row, passes)
     action = rows.action[row]
-    inputs = rows.inputs(row).reshape(*shape, -1)
+    inputs = jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), rows.inputs(row))
     return inputs, action.reshape(*shape, *action.shape[1:]), label.reshape(shape)
 
 
@@ -264,7 +262,7 @@ def row_values(
         inputs, action, target = rows.inputs(row), rows.action[row], rows.target[row]
         if target.ndim == 2:
             values = forward(parameters, inputs)
-            both = _taken(values, action), (values * target).sum(axis=1)
+            both = taken(values, action), (values * target).sum(axis=1)
         else:
             both = action_value(parameters, inputs, action), expected(parameters, inputs, target)
         at = (index * size,)
@@ -275,7 +273,7 @@ def row_values(
 
 
 def _loss(
-    schedule: Schedule, program: Program, parameters: Layers, inputs: Array, action: Array, label: Array
+    schedule: Schedule, program: Program, parameters: Layers, inputs: Inputs, action: Array, label: Array
 ) -> Float[Array, ""]:
     """Mean squared error; or Huber's loss: e² / 2 up to the bound, and its tangent beyond it."""
     error = label - action_value(parameters, inputs, action)
@@ -284,51 +282,3 @@ def _loss(
     size = jnp.abs(error)
     inside = jnp.minimum(size, schedule.bound)
     return jnp.mean(inside * (size - inside / 2))
-
-
-def action_value(parameters: Layers, inputs: Float[Array, "B F"], action: Array) -> Float[Array, " B"]:
-    """Standardised Q of one action for each row of features."""
-    if action.ndim == 2:
-        return forward(parameters, jnp.concatenate([inputs, action], axis=1))[:, 0]
-    return _taken(forward(parameters, inputs), action)
-
-
-def _taken(values: Float[Array, "B A"], action: Int[Array, " B"]) -> Float[Array, " B"]:
-    return (values * jax.nn.one_hot(action, values.shape[1], dtype=values.dtype)).sum(axis=1)
-
-
-def expected(parameters: Layers, inputs: Float[Array, "B F"], actions: Array) -> Float[Array, " B"]:
-    """Standardised V from probabilities [B, A] or draws [B, S, D]."""
-    if actions.ndim == 2:
-        return (forward(parameters, inputs) * actions).sum(axis=1)
-    count, samples = actions.shape[:2]
-    repeated = jnp.repeat(inputs, samples, axis=0)
-    found = action_value(parameters, repeated, actions.reshape(count * samples, -1))
-    return found.reshape(count, samples).mean(axis=1)
-
-
-def forward(parameters: Layers, x: Float[Array, "B in"]) -> Float[Array, "B out"]:
-    """Outputs of the network."""
-    *hidden, (weight, bias) = parameters
-    for inner, offset in hidden:
-        x = jax.nn.relu(x @ inner + offset[None])
-    return x @ weight + bias[None]
-
-
-@partial(jax.jit, static_argnames="sizes")
-def initial(key: Key, sizes: tuple[int, ...]) -> tuple[Layers, Key]:
-    """He-normal weights, and a key for what follows; zeros in the last layer, so that every value starts at the centre.
-
-    Not orthogonal: a QR decomposition inside a mapped program can deadlock on a CPU. All layers are drawn by one kernel,
-    which takes a third of the time to compile, with the numbers that separate ones would draw.
-    """
-    key, other = jax.random.split(key)
-    pairs = list(pairwise(sizes))
-    keys = jax.random.split(key, len(pairs))
-    most = max(above * below for above, below in pairs)
-    drawn = jax.vmap(lambda one: jax.random.normal(one, (most,)))(keys)
-    layers = []
-    for (above, below), numbers in zip(pairs[:-1], drawn[:-1], strict=True):
-        weights = numbers[: above * below].reshape(above, below) * (2 / above) ** 0.5
-        layers.append((weights, jnp.zeros(below)))
-    return (*layers, (jnp.zeros(sizes[-2:]), jnp.zeros(sizes[-1]))), other

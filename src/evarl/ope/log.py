@@ -160,7 +160,8 @@ class Estimate:
     state_values: Float[np.ndarray, " Q"] | None = None
     """V at the query states; NaN where the rule selects no trajectory."""
     state_errors: Float[np.ndarray, " Q"] | None = None
-    """Standard errors of V at the query states; None for fitted Q evaluation without refits, and for weighted methods."""
+    """Standard errors of V at the query states, NaN where it is extrapolated; None for fitted Q evaluation without refits, and
+    for weighted methods."""
     state_intervals: Float[np.ndarray, "Q 2"] | None = None
     """Lower and upper ends of t intervals for V at the query states, from refits to resampled trajectories."""
     state_support: Float[np.ndarray, " Q"] | None = None

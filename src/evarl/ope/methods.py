@@ -60,17 +60,19 @@ def importance_sampling(
 
     summed = partial(again, steps, self_normalised=self_normalised)
     unbiased = not self_normalised and model is None and _exact_ratios(settings)
-    return _estimate(log, settings, Weighted(steps, overall, with_share, summed, self_normalised, unbiased, model))
+    return weighted_estimate(
+        log, settings, Weighted(steps, overall, with_share, summed, self_normalised, unbiased, model)
+    )
 
 
 def doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool = False) -> Estimate:
     """Doubly robust estimation with cross-fitted Q functions, or a model of the user: DR, or WDR if self-normalised."""
-    return _estimate(log, settings, _doubly_robust(log, policy, settings, self_normalised))
+    return weighted_estimate(log, settings, weighted_doubly_robust(log, policy, settings, self_normalised))
 
 
 def magic(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     """MAGIC with cross-fitted Q functions; WDR where there is no covariance to mix by. It has no standard error."""
-    wdr = _doubly_robust(log, policy, settings, self_normalised=True)
+    wdr = weighted_doubly_robust(log, policy, settings, self_normalised=True)
     assert wdr.model is not None
     values = wdr.model.values
 
@@ -84,11 +86,15 @@ def magic(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
         overall = corrected.magic(generator(settings), wdr.steps, values, log.uniform).estimate
     except corrected.NoMixtureError:
         overall = wdr.overall
-    return _estimate(log, settings, wdr._replace(overall=overall, with_share=with_share), NO_ERROR)
+    return weighted_estimate(log, settings, wdr._replace(overall=overall, with_share=with_share), NO_ERROR)
 
 
-def _doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool) -> Weighted:
-    model, steps = log.cross_fitted(policy, settings), log.steps(policy, settings.clip)
+def weighted_doubly_robust(
+    log: Log, policy: TargetPolicy, settings: Settings, self_normalised: bool, model: CrossFitted | None = None
+) -> Weighted:
+    """DR, or WDR if self-normalised, with a model or else with cross-fitted Q functions."""
+    model = log.cross_fitted(policy, settings) if model is None else model
+    steps = log.steps(policy, settings.clip)
     overall = corrected.doubly_robust(steps, model.values, log.uniform, self_normalised=self_normalised)
 
     def with_share(share: Float[np.ndarray, " N"]) -> float:
@@ -114,7 +120,7 @@ def _continued(steps: Steps, model: CrossFitted) -> Steps:
     return steps._replace(reward=reward)
 
 
-def _estimate(log: Log, settings: Settings, weighted: Weighted, why_not: str | None = None) -> Estimate:
+def weighted_estimate(log: Log, settings: Settings, weighted: Weighted, why_not: str | None = None) -> Estimate:
     """The estimate of a method that weights trajectories, with intervals, state values and diagnostics.
 
     `why_not` says why it has neither a standard error nor intervals, if so.

@@ -48,7 +48,9 @@ class BuiltIn:
     options: Mapping[str, Any] = field(default_factory=dict)
     horizons: tuple[Horizon, ...] = ("finite", "endless")
     """Horizons of the values that it can estimate; an estimator without this field can estimate both."""
-    default: bool = True
+    condition: str = ""
+    """A function "module:name" that says why the method cannot be used with a log, or returns None; "" if it always can."""
+    usual: bool = True
     """Whether it is used when no methods are named."""
 
     def estimate(self, log: "Log", policy: "TargetPolicy", settings: Settings) -> "Estimate":
@@ -58,7 +60,16 @@ class BuiltIn:
         found: Estimate = function(log, policy, settings, **self.options)
         return found
 
+    def obstacle(self, log: "Log") -> str | None:
+        """Why the method cannot be used with a log; None if it can."""
+        if not self.condition:
+            return None
+        module, name = self.condition.split(":")
+        found: str | None = getattr(importlib.import_module(f"evarl.ope.{module}"), name)(log)
+        return found
 
+
+_BOTH: tuple[Horizon, ...] = ("finite", "endless")
 _NORMALISED = {"self_normalised": True}
 _PER_DECISION = {"per_decision": True}
 _FINITE: tuple[Horizon, ...] = ("finite",)
@@ -95,13 +106,13 @@ def estimators() -> dict[str, Estimator]:
     return dict(_ESTIMATORS)
 
 
-def default_methods() -> tuple[str, ...]:
+def usual_methods() -> tuple[str, ...]:
     """Names of the estimators that are used when none are named: all but those for special logs.
 
-    >>> "dr" in default_methods(), "mis-tabular" in default_methods()
+    >>> "dr" in usual_methods(), "mis-tabular" in usual_methods()
     (True, False)
     """
-    return tuple(name for name, one in _ESTIMATORS.items() if getattr(one, "default", True))
+    return tuple(name for name, one in _ESTIMATORS.items() if getattr(one, "usual", True))
 
 
 def chosen(names: Iterable[str]) -> list[Estimator]:
@@ -119,7 +130,7 @@ def chosen(names: Iterable[str]) -> list[Estimator]:
 class LogSettings(Settings):
     """Settings of estimates from the log of a run."""
 
-    methods: tuple[str, ...] = field(default_factory=default_methods)
+    methods: tuple[str, ...] = field(default_factory=usual_methods)
     """Estimators, by their names."""
     updates: int | None = None
     """Number of last updates whose log is used; all when not given."""
@@ -152,7 +163,14 @@ for _one in (
     BuiltIn("dr", "DR", ("log_prob", "fqe"), "methods:doubly_robust"),
     BuiltIn("wdr", "self-normalised DR", ("log_prob", "fqe"), "methods:doubly_robust", _NORMALISED),
     BuiltIn("magic", "MAGIC", ("log_prob", "fqe"), "methods:magic"),
-    BuiltIn("mis-tabular", "tabular MIS", (), "tabular:marginal_tabular", default=False),
-    BuiltIn("dualdice", "DualDICE", (), "dualdice:dualdice", default=False),
+    BuiltIn("fqe-tabular", "FQE, tabular", (), "tabular:tabular", {}, _BOTH, "tabular:tabular_obstacle", False),
+    BuiltIn("fqe-linear", "FQE, linear", (), "linear:linear", {}, _BOTH, "linear:linear_obstacle", False),
+    BuiltIn("mrdr", "MRDR", ("log_prob",), "mrdr:mrdr", {}, _FINITE, "mrdr:mrdr_obstacle", False),
+    BuiltIn(
+        "switch-dr", "Switch-DR", ("log_prob", "fqe"), "shrunk:shrunk_doubly_robust", {"kind": "switch"}, usual=False
+    ),
+    BuiltIn("dr-os", "DRos", ("log_prob", "fqe"), "shrunk:shrunk_doubly_robust", {"kind": "optimistic"}, usual=False),
+    BuiltIn("mis-tabular", "tabular MIS", (), "marginal_tabular:marginal_tabular", usual=False),
+    BuiltIn("dualdice", "DualDICE", (), "dualdice:dualdice", usual=False),
 ):
     register(_one)

@@ -158,7 +158,14 @@ class Settings:
     fqe: FQEConfig = field(default_factory=FQEConfig)
     """Fitted Q evaluation."""
     fqe_refits: int = 0
-    """Fits on resampled trajectories, for a standard error of fitted Q evaluation; 0 for none."""
+    """Fits on resampled trajectories, for standard errors of fitted Q evaluation; 0 for none, or 100 of tabular and linear
+    fits, which are fast."""
+    ridge: float = 1e-4
+    """Ridge of linear fitted Q evaluation, in transitions: what draws each parameter to that of the log's mean reward."""
+    switch_threshold: float | None = None
+    """Weight above which switch-dr leaves out the correction of a step; by default that of the least estimated error."""
+    shrinkage: float | None = None
+    """λ of dr-os, which shrinks weights w to λ w / (w² + λ); by default that of the least estimated error."""
     marginal: MarginalConfig = field(default_factory=MarginalConfig)
     """Marginalised importance sampling."""
     dice: DICEConfig = field(default_factory=DICEConfig)
@@ -196,6 +203,10 @@ class Settings:
         whole("fqe-refits", self.fqe_refits, least=0)
         if self.fqe_refits == 1:
             raise InputError(f"fqe-refits: {self.fqe_refits} is not allowed; must be 0, or at least 2")
+        real("ridge", self.ridge, above=0)
+        for name in ("switch_threshold", "shrinkage"):
+            if getattr(self, name) is not None:
+                real(name.replace("_", "-"), getattr(self, name), least=0)
         whole("random-seed", self.random_seed, least=-MOST)
         self.fqe.validate()
         self.marginal.validate()

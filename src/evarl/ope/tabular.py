@@ -1,189 +1,165 @@
-"""Marginalised importance sampling of a log whose observations are finitely many states: see `evarl.ope.marginal`."""
+"""Tabular fitted Q evaluation: the exact values of the process that the log's frequencies define (certainty equivalence).
+
+With n(s, a) the number of times that action a was logged at observation s,
+
+    r̂(s, a) = mean r,   P̂(s′ | s, a) = n(s, a, s′) / n(s, a),   V(s) = Σ_a π(a | s) Q(s, a),   Q = r̂ + γ P̂ V,
+
+solved in float64: without a time limit as a sparse linear system, over T steps by backward induction. Frequencies are pooled over
+time. It is what fitted Q evaluation with one parameter for each pair (s, a) converges to, and the maximum-likelihood estimate of
+a Markov process that is finite.
+
+A pair that was never logged has the value of the log's mean reward (`Transitions.centres`), and the estimate says how likely the
+policy is to come to one. V of an observation that was never logged is NaN.
+"""
+
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import sparse
+from scipy.sparse.linalg import splu
 
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
+from evarl.ope.doubly_robust import ModelValues
 from evarl.ope.fqe_table import row_observations, rows, target_actions
-from evarl.ope.log import SAME, Estimate, Log
-from evarl.ope.marginal import Marginal, Visits, bootstrap, marginal, work
+from evarl.ope.log import Estimate, Log
+from evarl.ope.model import along
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import FQEConfig, Settings
-from evarl.stats.intervals import Interval, percentile_interval, t_interval
+from evarl.ope.transitions import Distinct, Solved, Transitions, logged_pairs, solved_estimate, steps_of
 
-MOST_STATES = 2000
-"""Of a finite world: the linear system has as many unknowns."""
-MOST_WORK = 3e10
-"""Multiplications for all bootstrap samples, above which there is no bootstrap interval: about half a minute."""
-LONGEST = 1e9
-"""Mean number of steps until termination, above which it is a rounding error that there is one."""
-NEGLIGIBLE = 1e-9
-"""Part of the policy's visits that is rounding error."""
-UNKNOWN = 0.01
-"""Part of the policy's visits outside of what several trajectories know, above which there is no standard error."""
+REPEATED = 2.0
+"""Logged steps for each distinct observation, at least."""
+MOST = 100_000_000
+"""Values of observations, actions and steps to go, at most."""
+UNLOGGED = 0.01
+"""Probability of coming to a pair that was never logged, above which the estimate carries a warning."""
 
 
-def marginal_tabular(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
-    """Marginalised importance sampling with states recognised by their observations."""
-    data, config = log.data, settings.marginal
-    if not data.discrete:
-        raise InputError("action: is continuous in this log; mis-tabular requires discrete actions, dualdice does not")
-    state, observations = distinct_states(row_observations(data))
-    horizon = data.length if settings.horizon == "finite" else None
-    chances = np.asarray(target_actions(FQEConfig(), data, policy, jax.random.PRNGKey(0), observations), np.float64)
-    chances /= chances.sum(axis=1, keepdims=True)
-    visits = _visits(data, state, chances, log.discount, horizon, config.transitions == "per-step")
-    found = _solved(visits)
-    unknown, once = 1.0 - found.supported, _seen_once(visits, found)
-    notes = _notes(visits, unknown, once)
-    intervals: dict[str, Interval] = {}
-    error = None
-    if unknown + once <= UNKNOWN and len(visits.start) > 1:
-        error, intervals, missing = _uncertainty(visits, found, settings)
-        notes += missing
-    size, largest = _concentration(visits, found)
-    return Estimate(
-        value=found.value,
-        state_values=_state_values(log, observations, found.state_values),
-        standard_error=error,
-        intervals=intervals,
-        effective_sample_size=size,
-        largest_weight_share=largest,
-        warnings=notes,
+class TabularQ(NamedTuple):
+    """Q of an empirical process."""
+
+    distinct: Distinct
+    transitions: Transitions
+    policy: Float[np.ndarray, "S A"]
+    q: Float[np.ndarray, "H S A"]
+    """By steps to go; without a time limit H = 1."""
+    v: Float[np.ndarray, "H S"]
+    unlogged: Float[np.ndarray, "H S"]
+    """Discounted probability of coming to a pair that was never logged."""
+
+    def start_values(self) -> Float[np.ndarray, " N"]:
+        """V of the logged first observations, with all steps to go."""
+        return self.v[-1, self.distinct.row[self.transitions.start]]
+
+    def start_unlogged(self) -> float:
+        """Mean discounted probability of coming to a pair that was never logged, from the logged first observations."""
+        return float(self.unlogged[-1, self.distinct.row[self.transitions.start]].mean())
+
+    def at(self, states: np.ndarray, times: Int[np.ndarray, " Q"]) -> Float[np.ndarray, " Q"]:
+        """V at states, observed at these steps; NaN at states that are not in the log."""
+        number, left = self.distinct.numbers(states), steps_of(times, self.transitions.horizon)
+        return np.where(number >= 0, self.v[left, number], np.nan)
+
+    def values_of(self, other: LoggedData) -> ModelValues:
+        """Q and V at every step of a log of the same kind; an observation that is not in this one has the log's mean value."""
+        _, step = rows(other)
+        mean = self.v[:, self.distinct.row].mean(axis=1)
+        number, left = self.distinct.numbers(row_observations(other)), steps_of(step, self.transitions.horizon)
+        values = np.where(number >= 0, self.v[left, number], mean[left])
+
+        def q(states: np.ndarray, action: np.ndarray, steps: np.ndarray) -> np.ndarray:
+            own, left = self.distinct.numbers(states), steps_of(steps, self.transitions.horizon)
+            return np.where(own >= 0, self.q[left, own, action], mean[left])
+
+        return along(other, self.transitions.horizon, values, q)
+
+
+def tabular(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
+    """Tabular fitted Q evaluation, with errors by the bootstrap over trajectories."""
+    if why := tabular_obstacle(log):
+        raise InputError(why)
+    prepared = prepare_tabular(settings.fitting(), log.data, policy, log.discount)
+    solve = partial(solve_tabular, *prepared)
+    return solved_estimate(log, settings, solve, prepared[1].trajectory, _notes)
+
+
+def tabular_obstacle(log: Log) -> str | None:
+    """Why the method cannot be used with a log."""
+    if not log.data.discrete:
+        return "action: is continuous; fqe-tabular requires discrete actions"
+    steps, count = (
+        int(np.asarray(log.data.mask).sum()),
+        len(log.once(("distinct",), None, lambda: Distinct.of(log.data)).keys),
     )
+    if steps < REPEATED * count:
+        return f"observation: there are {count} distinct ones in {steps} steps; fqe-tabular requires that they repeat"
+    numbers = count * log.data.length * (1 + int(np.asarray(log.data.action)[np.asarray(log.data.mask)].max()))
+    if numbers > MOST:
+        return f"observation: {count} distinct ones over {log.data.length} steps are too many for fqe-tabular"
+    return None
 
 
-def distinct_states(observation: np.ndarray) -> tuple[Int[np.ndarray, " R"], np.ndarray]:
-    """The state of each of the observations [R, ...], and one observation of each state [S, ...].
+def prepare_tabular(
+    config: FQEConfig, data: LoggedData, policy: TargetPolicy, discount: float
+) -> tuple[Distinct, Transitions, Float[np.ndarray, "S A"]]:
+    """Distinct observations, transitions, and the policy's probabilities at the observations."""
+    distinct = Distinct.of(data)
+    transitions = Transitions.of(data, discount, data.length if config.time_feature else None)
+    chances = target_actions(config, data, policy, jax.random.PRNGKey(0), distinct.observation).astype(np.float64)
+    return distinct, transitions, chances / chances.sum(axis=1, keepdims=True)
 
-    >>> distinct_states(np.array([[0.5], [2.0], [0.5]]))
-    (array([0, 1, 0]), array([[0.5],
-           [2. ]]))
-    """
-    _, first, state = np.unique(_rounded(observation), axis=0, return_index=True, return_inverse=True)
-    if len(first) > MOST_STATES:
-        raise InputError(
-            f"observation: has {len(first)} different values in this log; mis-tabular allows at most {MOST_STATES} states, "
-            "dualdice has no limit"
+
+def solve_tabular(
+    distinct: Distinct, transitions: Transitions, policy: Float[np.ndarray, "S A"], weight: Float[np.ndarray, " K"]
+) -> TabularQ:
+    """Q and V of the empirical process in which each transition counts as often as its weight says."""
+    (states, actions), kept = policy.shape, weight > 0
+    before, after = distinct.row[transitions.row], distinct.row[transitions.row + 1]
+    pair = (before * actions + transitions.action)[kept]
+    weighted, size = weight[kept], states * actions
+    total = np.bincount(pair, weighted, minlength=size)
+    share = weighted / total[pair]
+    reward = np.bincount(pair, share * transitions.reward[kept], minlength=size)
+    moves = sparse.csr_matrix((share * transitions.discount[kept], (pair, after[kept])), shape=(size, states))
+    missing = ~logged_pairs(pair, size)
+    centres = transitions.centres(weight)
+
+    def backup(value: Float[np.ndarray, " S"], centre: float) -> Float[np.ndarray, "S A"]:
+        return np.where(missing, centre, reward + moves @ value).reshape(states, actions)
+
+    def expected(q: Float[np.ndarray, "S A"]) -> Float[np.ndarray, " S"]:
+        return (policy * q).sum(axis=1)
+
+    lost = missing.reshape(states, actions).astype(np.float64)
+    if transitions.horizon is None:
+        choice = sparse.csr_matrix(
+            (policy.reshape(-1), (np.repeat(np.arange(states), actions), np.arange(size))), shape=(states, size)
         )
-    return state.reshape(-1), observation[first]
+        try:
+            solved = splu(sparse.eye(states, format="csc") - (choice @ moves).tocsc())
+        except RuntimeError as error:  # exactly singular
+            raise InputError("discount: 1 is not allowed where the policy may never end; must be below 1") from error
+        value = solved.solve(expected(backup(np.zeros(states), centres[0])))
+        out = solved.solve(expected(lost))
+        return TabularQ(distinct, transitions, policy, backup(value, centres[0])[None], value[None], out[None])
+    qs, vs, outs = [np.zeros((states, actions))], [np.zeros(states)], [np.zeros(states)]
+    for centre in centres[1:]:
+        qs.append(backup(vs[-1], centre))
+        outs.append(expected(np.where(lost > 0, 1.0, (moves @ outs[-1]).reshape(states, actions))))
+        vs.append(expected(qs[-1]))
+    return TabularQ(distinct, transitions, policy, np.stack(qs), np.stack(vs), np.stack(outs))
 
 
-def _rounded(observation: np.ndarray) -> Float[np.ndarray, "R F"]:
-    """In units within which observations are the same; − 0 becomes 0."""
-    return np.round(np.asarray(observation, np.float64).reshape(len(observation), -1) / SAME) + 0.0
-
-
-def _visits(
-    data: LoggedData,
-    state: Int[np.ndarray, " R"],
-    chances: Float[np.ndarray, "S A"],
-    discount: float,
-    horizon: int | None,
-    per_step: bool,
-) -> Visits:
-    """The steps of a log, by their place in trajectories."""
-    trajectory, step = rows(data)
-    moves = np.flatnonzero(step < np.asarray(data.mask).sum(axis=1)[trajectory])
-    start = state[np.flatnonzero(step == 0)]
-    moves = moves[np.argsort(step[moves], kind="stable")]
-    at = trajectory[moves], step[moves]
-    ended = np.asarray(data.terminated)[at]
-    if horizon is None and discount == 1 and not ended.any():
-        raise InputError("discount: 1 is not allowed where no step terminates; must be below 1, or the horizon finite")
-    return Visits(
-        *at,
-        state=state[moves],
-        action=np.asarray(data.action)[at].astype(np.int64),
-        reward=np.asarray(data.reward, np.float64)[at],
-        following=np.where(ended, len(chances), state[moves + 1]),
-        start=start,
-        policy=chances,
-        discount=float(discount),
-        horizon=horizon,
-        per_step=per_step,
+def _notes(solved: Solved) -> tuple[str, ...]:
+    assert isinstance(solved, TabularQ)
+    chance = solved.start_unlogged()
+    if chance <= UNLOGGED:
+        return ()
+    return (
+        f"with discounted probability {chance:.2g} the policy comes to an observation and an action that were never logged "
+        "together; their value is taken to be that of the log's mean reward",
     )
-
-
-def _solved(visits: Visits) -> Marginal:
-    """The estimate with equal shares; refused where the policy goes round for ever without discount."""
-    count = len(visits.start)
-    refusal = "discount: 1 is not allowed where the policy may never terminate; must be below 1, or the horizon finite"
-    try:
-        found = marginal(visits, np.full(count, 1.0 / count))
-    except np.linalg.LinAlgError as error:
-        raise InputError(refusal) from error
-    if visits.horizon is None and visits.discount == 1 and not 0 <= found.weight.sum() / count <= LONGEST:
-        raise InputError(refusal)
-    return found
-
-
-def _seen_once(visits: Visits, found: Marginal) -> float:
-    """Part of the weight on what a single trajectory has tried, whose spread is unknown."""
-    order = np.lexsort((visits.trajectory, visits.cell))
-    cell, who = visits.cell[order], visits.trajectory[order]
-    first = np.append(True, (cell[1:] != cell[:-1]) | (who[1:] != who[:-1]))
-    tried = np.bincount(cell[first], minlength=visits.chance.size)
-    return float(found.weight[tried[visits.cell] < 2].sum() / max(found.weight.sum(), np.finfo(float).tiny))
-
-
-def _notes(visits: Visits, unknown: float, once: float) -> tuple[str, ...]:
-    notes: tuple[str, ...] = ()
-    if not unknown <= NEGLIGIBLE:
-        notes += (
-            f"{unknown:.2%} of what the policy visits is not in the log: states or actions that were never tried there; "
-            "the rest stands for it",
-        )
-    if once > UNKNOWN:
-        notes += (f"{once:.2%} of the weight is on actions that a single trajectory has tried",)
-    if unknown + once > UNKNOWN:
-        notes += ("so there is no standard error",)
-    elif len(visits.start) < 2:
-        notes += ("one trajectory has no standard error",)
-    return notes
-
-
-def _uncertainty(
-    visits: Visits, found: Marginal, settings: Settings
-) -> tuple[float, dict[str, Interval], tuple[str, ...]]:
-    """Standard error and intervals, and why one is missing."""
-    count = len(visits.start)
-    shares = np.full(count, 1.0 / count)
-    error = float(found.influence.std(ddof=1) / count**0.5)
-    intervals = {"t": t_interval(found.value + found.influence, settings.confidence, shares)}
-    if settings.resamples * work(visits) > MOST_WORK:
-        return error, intervals, ("no bootstrap interval, which would take long with so many states and steps",)
-    if visits.horizon is None and visits.discount == 1:
-        return error, intervals, ()  # a sample may never terminate
-    drawn = bootstrap(visits, settings.resamples, np.random.default_rng(settings.random_seed % 2**32))
-    if np.isfinite(drawn).all():
-        intervals["bootstrap"] = percentile_interval(found.value, drawn, settings.confidence)
-    return error, intervals, ()
-
-
-def _concentration(visits: Visits, found: Marginal) -> tuple[float, float]:
-    """Effective sample size (Σ w)² / Σ w² of steps, as a share of the steps, in trajectories; the largest one's share."""
-    count, weight = len(visits.start), found.weight
-    owned = np.bincount(visits.trajectory, weight, count)
-    if visits.per_step and visits.discount > 0:  # relative to the same step, so that discounting is no concentration
-        weight = weight / np.maximum(visits.discount**visits.step, np.finfo(float).tiny)
-    if not weight.max() > 0:
-        return 0.0, 1.0
-    weight = weight / weight.max()
-    size = weight.sum() ** 2 / (weight @ weight) / len(weight) * count
-    return float(size), float(owned.max() / owned.sum())
-
-
-def _state_values(
-    log: Log, observations: np.ndarray, values: Float[np.ndarray, "T S"]
-) -> Float[np.ndarray, " Q"] | None:
-    """V at the query states and steps; NaN at states that are not in the log."""
-    if log.states is None:
-        return None
-    known = {row.tobytes(): index for index, row in enumerate(_rounded(observations))}
-    place = [known.get(row.tobytes(), -1) for row in _rounded(np.asarray(log.states))]
-    times = np.zeros(len(place), int) if log.times is None or len(values) == 1 else np.asarray(log.times)
-    inside = np.clip(times, 0, len(values) - 1)
-    return np.where((np.asarray(place) >= 0) & (inside == times), values[inside, place], np.nan)
