@@ -61,6 +61,15 @@ def test_time_counts_where_it_is_a_feature():
     assert not support(PLAIN, data, np.array([1]), np.array([0]), rng).missing.any()
 
 
+def test_some_trajectories_of_a_large_log(monkeypatch):
+    monkeypatch.setattr("evarl.ope.support.MOST", 1000)
+    rng = np.random.default_rng(0)
+    data = log_of(rng.normal(size=(200, 20, 1)))
+    found = support(PLAIN, data, np.array([[0.1], [50.0]]), None, rng)
+    assert found.missing.tolist() == [False, True]
+    assert len(found.usual) <= 1000
+
+
 def test_one_trajectory():
     data, rng = log_of(np.arange(50.0)[None, :, None] / 7), np.random.default_rng(0)
     assert support(PLAIN, data, np.array([[3.0], [40.0]]), None, rng).missing.tolist() == [False, True]

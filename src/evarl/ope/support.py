@@ -22,6 +22,8 @@ APART = 10.0
 """Distance between states that are names and not magnitudes, in deviations."""
 SAMPLE, POOL = 500, 20_000
 """Logged observations whose distances are usual ones, and among which neighbours are searched, at most."""
+MOST = 20_000_000
+"""Entries of observations that are looked at, at most."""
 SAME = 1e-5
 """Distances below this are 0."""
 
@@ -62,6 +64,9 @@ def support(
     rng: np.random.Generator,
 ) -> Support:
     """The support of states [Q, ...], observed at these steps; the time matters if it is a feature."""
+    entries = int(np.prod(data.observation.shape[2:])) * data.mask.size
+    if entries > MOST:  # of large logs, some trajectories
+        data = data.rows(rng.permutation(data.trajectories)[: max(2, data.trajectories * MOST // entries)])
     mask = np.asarray(data.mask)
     owner, step = np.nonzero(mask)
     scaled = _Scaled(config, data, step)
