@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 
-.PHONY: setup demo results test test-portable test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance clean
+.PHONY: setup demo results test test-portable test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -105,6 +105,10 @@ certificates: setup
 variance: setup
 	$(RUN)/python -m benchmarks.variance $(ARGS)
 
+# How often the intervals of off-policy estimates contain the exact value, into docs/ope.md; goes on where it was stopped.
+ope-coverage: setup
+	$(RUN)/python -m benchmarks.ope_coverage $(ARGS)
+
 # d3rlpy lives apart from evarl. PyTorch's CPU build must be where pip looks (PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS); with
 # TORCH=torch pip takes what the default index has, which on Linux includes several GB of CUDA.
 D3RLPY := .venv-d3rlpy
@@ -116,6 +120,17 @@ bench-ope: setup $(D3RLPY)/installed
 $(D3RLPY)/installed:
 	$(PYTHON) -m venv $(D3RLPY)
 	$(D3RLPY)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' d3rlpy==2.8.1
+	@touch $@
+
+SCOPE := .venv-scope
+
+# evarl, SCOPE-RL and d3rlpy on the same logs, into docs/ope-comparison.md.
+ope-compare: setup $(D3RLPY)/installed $(SCOPE)/installed
+	$(RUN)/python -m benchmarks.ope_compare --d3rlpy $(D3RLPY)/bin/python --scope $(SCOPE)/bin/python $(ARGS)
+
+$(SCOPE)/installed:
+	$(PYTHON) -m venv $(SCOPE)
+	$(SCOPE)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' scope-rl==0.2.1
 	@touch $@
 
 # What `make bench` can be compared with: Rejax and Brax beside the same JAX and Gymnax as here, and Stable-Baselines3.
@@ -137,4 +152,4 @@ $(SB3)/installed:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(D3RLPY) $(PEERS) $(SB3) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(D3RLPY) $(SCOPE) $(PEERS) $(SB3) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,14 +15,18 @@ from evarl.learning.engines import CompiledEngine
 from evarl.learning.learner import make_learner
 from evarl.learning.presets import preset
 
+LEARNT = ", learnt probes"
 KINDS = ("returns", "rewards", "trajectory", "fingerprint", "returns+fingerprint", "returns+trajectory+fingerprint")
+KINDS += (f"returns+fingerprint{LEARNT}",)
 
 
 class Racer:
     """Training with one kind of behaviour, after the warm-up."""
 
     def __init__(self, name: str, kind: str, updates: int):
-        settings = {"beta": 0.05, "gradient": "critic", "assessment.behaviour": kind}
+        probes = "learnt" if kind.endswith(LEARNT) else "start"
+        settings = {"beta": 0.05, "gradient": "critic", "assessment.probes": probes}
+        settings |= {"assessment.behaviour": kind.removesuffix(LEARNT)}
         settings |= {"evaluator.warmup": 0, "evaluator.initial_steps": 1}
         config = with_settings(preset(name), settings).resolved()
         self.updates, self.done = updates, 0

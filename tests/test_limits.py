@@ -22,6 +22,7 @@ from evarl.errors import InputError
 from evarl.evaluation.controlled import controlled_estimates
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.presets import PRESETS, preset
+from evarl.ope.dualdice import check_dice
 from evarl.ope.estimation import check_fit
 from evarl.ope.registry import LogSettings
 from evarl.runs.limits import check_log, check_pretraining, check_training
@@ -78,6 +79,7 @@ HARMLESS = {
     "evaluator.transitions", "evaluator.every", "assessment.discount", "agent.gae_lambda", "agent.ppo.clip_range",
     "agent.actor_learning_rate", "agent.critic_learning_rate", "agent.entropy_coefficient", "agent.max_gradient_norm",
     "evaluator.learning_rate", "assessment.entropy_coefficient", "target_error", "target_rate", "evaluator.warmup_window",
+    "evaluator.diversify_every",
 }  # fmt: skip
 """Fields whose size asks for nothing: 10⁹ is odd, and works."""
 
@@ -135,18 +137,26 @@ def test_the_estimate_of_a_batch_is_what_is_allocated(monkeypatch):
 def test_every_number_of_an_estimate_from_a_log_is_checked(name, four_gib):
     kind = numbers_of(LogSettings)[name]
     harmless = {"updates", "random_seed", "fqe.target_interval", "fqe.learning_rate", "fqe.tolerance", "clip"}
+    harmless |= {"dice.learning_rate", "dice.ridge", "dice.tolerance", "least_sample", "ridge"}
+    harmless |= {"switch_threshold", "shrinkage"}
     if name == "range":
         return  # a pair: see below
     for value in WHOLE if kind == "int" else REAL:
         settings = with_settings(LogSettings(), {name: (value,) if name.endswith("hidden_sizes") else value})
         allowed = value is None and optional(LogSettings(), name)
         allowed |= value == 10**9 and name in harmless
-        allowed |= value in (0, -5) and value is not True and name in ("random_seed", "clip")
-        allowed |= value == 0 and value is not True and name in ("fqe_refits", "fqe.held_out", "warn_below")
+        allowed |= value in (0, -5) and value is not True and name == "random_seed"
+        allowed |= (
+            value == 0
+            and value is not True
+            and name
+            in ("fqe_refits", "fqe.held_out", "fqe.trace", "warn_below", "clip", "switch_threshold", "shrinkage")
+        )
         memory = 4.0 * settings.resamples * 1000 if isinstance(settings.resamples, int) else 0.0
         said = refusal(
             settings.validate,
             partial(check_fit, settings.fqe, settings.fqe_refits, rows=10**5, features=100),
+            partial(check_dice, settings.dice, steps=10**5, features=100),
             partial(sizes.check_memory, "resamples", settings.resamples, memory, "what is drawn"),
         )
         assert (said is None) == allowed, f"{name} = {value!r}: {said}"

@@ -52,7 +52,8 @@ def test_the_interval_by_hand(run):
     assert found.interval.low == pytest.approx(-75.0)
     assert found.interval.high == pytest.approx(15.0)
     assert (found.interval.share, found.interval.confidence) == (0.9, 0.95)
-    assert (found.interval.policies, found.outside) == (46, None)
+    assert found.interval.policies == 46
+    assert found.outside.reach == pytest.approx(45.0)  # of a range of 59
     clipped = judge(learnt, Behaviour(np.full(4, 7.0, np.float32)), -30.0, (-40.0, 1.0))
     assert (clipped.interval.low, clipped.interval.high) == pytest.approx((-40.0, 1.0))
     few = learnt.replace(knowledge=Knowledge(fitted, known(line(28), np.zeros(28), np.ones(28)), Behaviour(line(2))))
@@ -126,16 +127,20 @@ def test_assess_gives_an_interval_and_says_first_what_it_does_not_know(run, tmp_
 
 
 def test_behaviour_like_that_of_mispredicted_policies_is_outside(run):
-    """Policies 0 to 29 are predicted well and 30 to 59 wrong by 4, where all returns lie within 20 of one another."""
+    """Policies 0 to 29 are predicted exactly and 30 to 59 wrong by 4, where all returns lie within 20 of one another."""
     wrong = np.r_[np.zeros(30), np.full(30, 4.0)]
     returned = np.linspace(-20.0, 0.0, 60)
     others = known(line(60), returned, returned + wrong)
-    knowledge = Knowledge(others, known(line(60, 0.5), returned, returned + wrong), Behaviour(line(2)))
+    knowledge = Knowledge(others, known(line(60, 0.01), returned, returned + wrong), Behaviour(line(2)))
     learnt = run.evaluator_state(0).replace(knowledge=knowledge)
-    assert judge(learnt, Behaviour(np.full(4, 10.0, np.float32)), -5.0).outside is None
-    found = judge(learnt, Behaviour(np.full(4, 50.0, np.float32)), -5.0).outside
-    assert (found.error, found.spread, found.policies) == pytest.approx((4.0, 20.0, 5))
-    assert "the 5 perturbed policies that behaved most alike were mispredicted by 4 on average" in str(found)
+    near = judge(learnt, Behaviour(np.full(4, 10.0, np.float32)), -5.0)
+    assert near.outside is None
+    assert near.interval.high - near.interval.low < 2 * 0.15 * 20
+    far = judge(learnt, Behaviour(np.full(4, 50.0, np.float32)), -5.0)
+    assert (far.outside.error, far.outside.spread, far.outside.policies) == pytest.approx((4.0, 20.0, 5))
+    assert far.outside.reach == pytest.approx((far.interval.high - far.interval.low) / 2)
+    assert far.outside.reach > 0.15 * 20
+    assert "the 5 perturbed policies that behaved most alike were mispredicted by 4 on average" in str(far.outside)
 
 
 def test_an_evaluator_of_recent_policies_is_calibrated_when_it_is_first_asked(tmp_path, capsys):

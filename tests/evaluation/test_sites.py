@@ -187,7 +187,7 @@ def test_values_are_measured_where_they_are_not_exact(tmp_path):
 
 
 def test_one_site_is_assessed_and_measured(run, capsys):
-    assert call(["assess", str(run.path), "--context", "bridge=0.9", "--seed", "1", "--json"]) == 0
+    assert call(["assess", str(run.path), "--context", "bridge=0.9", "--seed", "1", "--no-interval", "--json"]) == 0
     out, err = capsys.readouterr()
     told = json.loads(out)
     assert (told["context"], told["context_drawn"], told["outside_contexts"], err) == ({"bridge": 0.9}, False, [], "")

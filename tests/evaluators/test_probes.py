@@ -11,7 +11,7 @@ from evarl.agents.acting import ActingPolicy, no_policies
 from evarl.agents.agent import make_agent
 from evarl.agents.configuration import AgentConfig
 from evarl.agents.distributions import Categorical, DiagonalGaussian
-from evarl.agents.perturbation import draw_perturbations, perturbed_distribution, with_noise
+from evarl.agents.perturbation import draw_perturbations, no_perturbation, perturbed_distribution, with_noise
 from evarl.assessment.behaviour import Behaviour, Fingerprint, at_probes, behaviour_kind, observe
 from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import InputError
@@ -76,12 +76,15 @@ def test_the_gradient_through_a_fingerprint_at_learnt_probes(discrete):
 class Slopes:
     """An agent with two actions and one number w: π(1 | s) = 1 / (1 + exp(−w s)), so that at s = 0 all its policies are alike."""
 
+    action_space = Discrete(2)
+
     def distribution(self, policy, observation):
         w, constant = policy[0], policy[1]
         return Categorical(jnp.concatenate([jnp.zeros_like(observation), w * observation], axis=-1) + constant)
 
 
 AGENT, UNIT = Slopes(), 100.0
+AS_IT_IS = jax.tree.map(lambda x: jnp.zeros((8, *x.shape)), no_perturbation(AGENT.action_space))
 W = np.linspace(-2.0, 2.0, 8).astype(np.float32) / UNIT
 
 
@@ -92,7 +95,7 @@ def slopes(probe):
     evaluator = make_evaluator(config, space, start, Behaviour(None, jnp.zeros((1, 2))), probe)
     states = np.random.default_rng(0).uniform(-UNIT, UNIT, (8, 16, 1)).astype(np.float32)
     target = jnp.broadcast_to(UNIT * jnp.asarray(W)[:, None], (8, 16))
-    policy = ActingPolicy(AGENT, (jnp.asarray(W), jnp.zeros(8))) if probe else None
+    policy = ActingPolicy(AGENT, (jnp.asarray(W), jnp.zeros(8)), AS_IT_IS) if probe else None
     records = PolicyRecord(jnp.asarray(states), target, Behaviour(None, jnp.full((8, 1, 2), 0.5)), policy=policy)
 
     def fit(steps):
@@ -126,7 +129,8 @@ def test_equal_distributions_are_shown_alike():
     state = evaluator.init(jax.random.PRNGKey(0))
     at = lambda probe: state.replace(probes=state.probes.replace(observation=jnp.full((1, 1), probe)))  # noqa: E731
     others = [
-        records.replace(policy=ActingPolicy(AGENT, (w, c))) for w, c in ((W, jnp.full(8, 7.0)), (-W, jnp.zeros(8)))
+        records.replace(policy=ActingPolicy(AGENT, (w, c), AS_IT_IS))
+        for w, c in ((W, jnp.full(8, 7.0)), (-W, jnp.zeros(8)))
     ]
     for probe, same in ((0.0, True), (60.0, False)):
         own, shifted, turned = (evaluator.present(at(probe), one).behaviour.pathwise for one in (records, *others))
@@ -163,7 +167,7 @@ def test_flags_can_be_probed_anywhere(space):
     for perturbation, by_flags in zip((None, how), wanted, strict=True):
         kept = jax.tree.map(lambda x: x[None], ActingPolicy.create(agent, policy, perturbation))
         assert kept.parameters.critic is None
-        assert jax.tree.structure(kept) == jax.tree.structure(no_policies(agent, 3, perturbation is not None))
+        assert jax.tree.structure(kept) == jax.tree.structure(no_policies(agent, 3))
         by_probes, slope = shown(kept)
         np.testing.assert_allclose(by_probes, by_flags, rtol=1e-6, atol=1e-7)
         assert np.isfinite(slope).all()

@@ -110,7 +110,7 @@ def test_a_passive_policy_is_the_same_whatever_the_evaluator_remembers(diverse, 
 def test_what_is_learnt_includes_held_out_policies(diverse, recent, fixed):
     known = fixed.learnt(diverse[0].evaluation).knowledge
     assert known.held_out.returned.shape == (2,)
-    assert known.fitted.returned.shape == (8,)
+    assert known.others.returned.shape == (8,)
     assert known.earlier.rolled_out["returns"].shape == (8, 2)
     memory = diverse[0].evaluation.memory
     np.testing.assert_allclose(

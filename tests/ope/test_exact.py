@@ -1,7 +1,5 @@
 """Tabular and linear fitted Q evaluation against dynamic programming."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -144,8 +142,7 @@ def test_observations_that_do_not_repeat():
     coin = table_policy(np.full((1, 2), 0.5))
     with pytest.raises(InputError, match="observation: there are 81 distinct ones in 80 steps"):
         estimate(data, coin, ("fqe-tabular",), 0.9)
-    found = estimate(data, coin, None, 0.9, fqe=dataclasses.replace(FQEConfig(hidden_sizes=(8,)), steps=20))
-    assert "fqe-tabular" not in found
+    found = estimate(data, coin, ("fqe-linear",), 0.9)
     assert found["fqe-linear"].value == pytest.approx((1 - 0.9**4) / 0.1, rel=1e-4)
 
 

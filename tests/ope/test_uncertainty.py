@@ -70,7 +70,7 @@ def test_coverage_of_the_intervals_that_are_given(self_normalised):
     assert hold / given > 0.9
     assert warned < 0.25
     given, hold, warned = runs(1.5, self_normalised)
-    assert hold / given > 0.83  # 0.79 of all, without regard to the mean weight
+    assert hold / given > 0.83
     assert warned > 0.85
     given, _, warned = runs(2.5, self_normalised)
     assert given < 0.3

@@ -61,7 +61,7 @@ def unfinished(finished, tmp_path):
 def resume(out: Path) -> list[str]:
     config = json.loads((out / "config.json").read_text())["config"]
     flags = [*RESUME, *PLAIN]
-    for name in ("batch_size", "policies", "learning_rate", "steps", "final_steps"):
+    for name in ("batch_size", "policies", "learning_rate", "steps", "every", "final_steps"):
         flags += [f"--evaluator.{name.replace('_', '-')}", str(config["evaluator"][name])]
     return [*flags, "--out", str(out)]
 

@@ -2,6 +2,8 @@
 
 - mean-return, J ≥ ℓ: `betting_lower_bound`; with an evaluator `mixture_lower_bound`
 - mean-return, returns of two values only: `two_valued_lower_bound`, `two_valued_upper_bound`
+- a mean of numbers without a known upper end: `anderson_lower_bound`
+- a whole distribution function, also from weighted numbers: `dkw_band`, `weighted_dkw_band`, `weighted_grid_band`
 - mean-return, sequentially, J ≥ threshold: `sequential_test`; with an evaluator `mixture_sequential_test`
 - mean-return, evidence against J ≤ m: `e_process`, `mixture_e_process`
 - single-episode, a new episode returns at least L(s) with probability 1 − α, at confidence 1 − δ: `order_bound`, `least_rollouts`

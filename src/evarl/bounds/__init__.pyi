@@ -1,3 +1,10 @@
+from .anderson import anderson_lower_bound as anderson_lower_bound, anderson_upper_bound as anderson_upper_bound
+from .bands import (
+    Band as Band,
+    dkw_band as dkw_band,
+    weighted_dkw_band as weighted_dkw_band,
+    weighted_grid_band as weighted_grid_band,
+)
 from .betting import (
     Range as Range,
     betting_lower_bound as betting_lower_bound,

@@ -43,7 +43,7 @@ def calibrated(run: Run, seed: int, learnt: LearntEvaluator, own: bool = True) -
         return learnt
     kept = run.calibrated_evaluator(seed) if own else None
     if kept is not None and _equal(kept.state, learnt.state):
-        return kept
+        return learnt.replace(knowledge=kept.knowledge)
     learnt = learnt.replace(knowledge=_knowledge(run, seed, learnt))
     if own:
         run.keep_calibrated(seed, learnt)

@@ -13,7 +13,7 @@ predict: the mean error on the nearest behaviours that the evaluator *was* fitte
 **Warning.** An evaluator may know nothing about a behaviour for two reasons. First, it is unlike anything that was remembered:
 the distance of Ξ to the nearest remembered behaviour, in standardised units, is compared with the distance of each remembered
 behaviour to the nearest other one, and hardly any of these are as large. Second, it is like behaviour that was mispredicted: the
-mean error on the nearest perturbed policies is larger than MISSED of the range of all returns.
+interval reaches further than REACH of the range of all returns.
 """
 
 from typing import NamedTuple
@@ -37,8 +37,8 @@ LEVEL = 0.02
 """A behaviour is outside of what is known if its p-value is below this."""
 NEIGHBOURS = 5
 """Fitted policies whose errors say how hard a behaviour is to predict."""
-MISSED = 0.1
-"""Mean error on similar policies, relative to the range of returns, above which a behaviour is not known."""
+REACH = 0.15
+"""Half the length of an interval, relative to the range of returns, above which a behaviour is not known."""
 FLOOR = 0.1
 """Least difficulty, relative to the mean error on all fitted policies."""
 
@@ -78,8 +78,10 @@ class Outside(NamedTuple):
 
 
 class Mispredicted(NamedTuple):
-    """A behaviour about which the evaluator is known to be wrong."""
+    """A behaviour like that of policies whose values were predicted badly, so that the interval says little."""
 
+    reach: float
+    """Half the length of the interval."""
     error: float
     """Mean absolute error on the perturbed policies that behaved most alike."""
     spread: float
@@ -89,8 +91,9 @@ class Mispredicted(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"the values of the {self.policies} perturbed policies that behaved most alike were mispredicted by "
-            f"{self.error:.3g} on average, where all returns lie within {self.spread:.3g} of one another"
+            f"the {self.policies} perturbed policies that behaved most alike were mispredicted by {self.error:.3g} on average, "
+            f"and the interval reaches {self.reach:.3g} from the prediction, where all returns lie within {self.spread:.3g} of "
+            "one another"
         )
 
 
@@ -125,7 +128,6 @@ def judge(
     outside, p_value = _outside(np.concatenate([others, points.of(knowledge.earlier)]), own)
     if predicted is None:
         return Judgement(None, "the evaluator was not fitted", p_value, outside)
-    missed = outside or _mispredicted(knowledge.others, others, own)
     scores = errors(knowledge.held_out) / difficulty(points.of(knowledge.held_out.behaviour), others, knowledge.others)
     count, least = len(scores), least_rollouts(1 - SHARE, DOUBT)
     if count < least:
@@ -133,8 +135,9 @@ def judge(
             f"{count} held-out policies are too few for {SHARE:.0%} at confidence {1 - DOUBT:.0%}, which takes {least}"
         )
         why = f"{why}; raise --evaluator.reservoir, --evaluator.perturbed or --updates"
-        return Judgement(None, why, p_value, missed)
+        return Judgement(None, why, p_value, outside)
     reach = tolerance_quantile(scores) * float(difficulty(own, others, knowledge.others)[0])
+    missed = outside or _mispredicted(reach, knowledge.others, others, own)
     lowest, highest = possible
     low, high = max(predicted - reach, lowest), min(predicted + reach, highest)
     return Judgement(PredictionInterval(low, high, SHARE, 1 - DOUBT, count), None, p_value, missed)
@@ -177,12 +180,12 @@ def _outside(remembered: Points, own: Asked) -> tuple[Outside | None, float]:
     return Outside(distance, float(np.median(usual)), p_value, LEVEL, len(remembered)), p_value
 
 
-def _mispredicted(known: Known, points: Points, own: Asked) -> Mispredicted | None:
-    error = float(error_nearby(own, points, known)[0])
+def _mispredicted(reach: float, known: Known, points: Points, own: Asked) -> Mispredicted | None:
     spread = float(np.ptp(np.asarray(known.returned, np.float64)))
-    if error <= MISSED * spread:
+    if reach <= REACH * spread:
         return None
-    return Mispredicted(error, spread, min(NEIGHBOURS, len(known.returned)))
+    error = float(error_nearby(own, points, known)[0])
+    return Mispredicted(reach, error, spread, min(NEIGHBOURS, len(known.returned)))
 
 
 class Standardised(NamedTuple):

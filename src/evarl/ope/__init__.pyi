@@ -1,10 +1,17 @@
+from .cdf_model import KernelCDF as KernelCDF
 from .cross_fitting import OwnModel as OwnModel
 from .dataset import LoggedData as LoggedData
 from .estimation import estimate as estimate, estimate_many as estimate_many
+from .guarantees import (
+    GuaranteedBound as GuaranteedBound,
+    GuaranteeSettings as GuaranteeSettings,
+    guaranteed_lower_bound as guaranteed_lower_bound,
+)
 from .log import CollapsedWeights as CollapsedWeights, Estimate as Estimate, Log as Log
 from .metrics import PolicyMetrics as PolicyMetrics, policy_metrics as policy_metrics
 from .minari import from_minari as from_minari
 from .policy import TargetPolicy as TargetPolicy
+from .ranking import PolicyRanking as PolicyRanking, rank_policies as rank_policies
 from .registry import (
     Estimator as Estimator,
     LogSettings as LogSettings,
@@ -12,4 +19,12 @@ from .registry import (
     register as register,
     unregister as unregister,
 )
-from .settings import FQEConfig as FQEConfig, Settings as Settings
+from .return_bands import BandSettings as BandSettings
+from .returns import ReturnDistribution as ReturnDistribution, return_distribution as return_distribution
+from .selection import SelectedEstimate as SelectedEstimate, select as select
+from .settings import (
+    DICEConfig as DICEConfig,
+    FQEConfig as FQEConfig,
+    MarginalConfig as MarginalConfig,
+    Settings as Settings,
+)

@@ -10,7 +10,7 @@ import numpy as np
 from evarl.errors import InputError
 from evarl.ope.log import CollapsedWeights, Estimate, Log, estimand
 from evarl.ope.policy import TargetPolicy, check_traceable
-from evarl.ope.registry import Estimator, chosen, estimators
+from evarl.ope.registry import Estimator, chosen, usual_methods
 from evarl.ope.resampling import GROUPS
 from evarl.ope.settings import FQEConfig, Settings
 from evarl.sizes import check_memory, check_time, matrix_entries
@@ -23,7 +23,7 @@ COLLAPSED = "the weights have collapsed"
 def estimate(
     log: Log, policy: TargetPolicy, settings: Settings = DEFAULT, methods: Sequence[str] | None = None
 ) -> dict[str, Estimate]:
-    """Estimates of J, and of V at `log.states` [Q, ...], by method; by default all registered ones that the log allows.
+    """Estimates of J, and of V at `log.states` [Q, ...], by method; by default all that the log allows, but for special ones.
 
     All of one call estimate the same: the return of the T logged steps, or with `horizon="endless"` that without a time limit.
     Each says so in `estimand`.
@@ -93,7 +93,7 @@ def _estimates(
 
 def _possible(log: Log, settings: Settings, methods: Sequence[str] | None) -> list[Estimator]:
     """The estimators that were asked for, or all that are possible."""
-    asked = chosen(estimators() if methods is None else methods)
+    asked = chosen(usual_methods() if methods is None else methods)
     obstacles = {estimator.name: _obstacle(estimator, log, settings) for estimator in asked}
     possible = [estimator for estimator in asked if obstacles[estimator.name] is None]
     if possible and (methods is None or len(possible) == len(asked)):

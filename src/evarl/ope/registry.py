@@ -51,7 +51,7 @@ class BuiltIn:
     condition: str = ""
     """A function "module:name" that says why the method cannot be used with a log, or returns None; "" if it always can."""
     usual: bool = True
-    """Whether it is among the methods of `evarl ope` and `evaluate --ope` when none are named."""
+    """Whether it is used when no methods are named."""
 
     def estimate(self, log: "Log", policy: "TargetPolicy", settings: Settings) -> "Estimate":
         """Estimate J of a policy, and V at `log.states` if these are given."""
@@ -107,8 +107,12 @@ def estimators() -> dict[str, Estimator]:
 
 
 def usual_methods() -> tuple[str, ...]:
-    """Names of the methods that are used on the log of a run when none are named: all but those built in for special logs."""
-    return tuple(name for name, estimator in _ESTIMATORS.items() if getattr(estimator, "usual", True))
+    """Names of the estimators that are used when none are named: all but those for special logs.
+
+    >>> "dr" in usual_methods(), "mis-tabular" in usual_methods()
+    (True, False)
+    """
+    return tuple(name for name, one in _ESTIMATORS.items() if getattr(one, "usual", True))
 
 
 def chosen(names: Iterable[str]) -> list[Estimator]:
@@ -126,7 +130,7 @@ def chosen(names: Iterable[str]) -> list[Estimator]:
 class LogSettings(Settings):
     """Settings of estimates from the log of a run."""
 
-    methods: tuple[str, ...] = field(default_factory=lambda: usual_methods())
+    methods: tuple[str, ...] = field(default_factory=usual_methods)
     """Estimators, by their names."""
     updates: int | None = None
     """Number of last updates whose log is used; all when not given."""
@@ -166,5 +170,7 @@ for _one in (
         "switch-dr", "Switch-DR", ("log_prob", "fqe"), "shrunk:shrunk_doubly_robust", {"kind": "switch"}, usual=False
     ),
     BuiltIn("dr-os", "DRos", ("log_prob", "fqe"), "shrunk:shrunk_doubly_robust", {"kind": "optimistic"}, usual=False),
+    BuiltIn("mis-tabular", "tabular MIS", (), "marginal_tabular:marginal_tabular", usual=False),
+    BuiltIn("dualdice", "DualDICE", (), "dualdice:dualdice", usual=False),
 ):
     register(_one)

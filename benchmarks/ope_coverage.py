@@ -1,0 +1,244 @@
+"""`make ope-coverage`: how often the intervals of off-policy estimates contain the exact value, and what is said where not.
+
+Every registered method is asked about the worlds of `benchmarks.ope_coverage_cases`, many times each. Results are written after
+every block of repetitions; a run that was stopped goes on where it was, unless the package has changed.
+"""
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import time
+import warnings
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from benchmarks.about import about
+from benchmarks.ope_coverage_cases import CASES, Case, contribution_range
+from benchmarks.ope_coverage_table import full_table, page_text
+from benchmarks.race import ROOT
+from evarl import ope
+from evarl.report.markdown import fill_page
+from evarl.storage.files import write_bytes
+
+PAGE = ROOT / "docs" / "ope.md"
+FIGURES = ROOT / "results" / "benchmarks" / "ope-coverage.json"
+TRAJECTORIES, CONFIDENCE = 200, 0.95
+SLOW = 0.25
+"""Seconds of the processor; methods that take longer are repeated less often."""
+BLOCK = {"fast": 100, "slow": 8}
+"""Repetitions of a job, after which results are written."""
+NETWORK = {
+    "hidden_sizes": (16, 16),
+    "steps": 2000,
+    "learning_rate": 3e-3,
+    "target_interval": 10,
+    "time_feature": True,
+}
+"""Fitted Q evaluation: 200 backups, one for each step, of a small network that sees the time."""
+DICE = {"hidden_sizes": (16, 16), "steps": 500}
+REFITS = 8
+WORKERS = {
+    "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "compiled-coverage"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+"""Environment of the processes: one thread each, and programs that are compiled once for all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Some repetitions of some methods in one world."""
+
+    case: Case
+    methods: tuple[str, ...]
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """The name under which its results are kept."""
+        return f"{self.case.name} | {' '.join(self.methods)} | {self.first}–{self.last}"
+
+
+def settings(method: str, case: Case, seed: int) -> ope.Settings:
+    """Settings of one estimate; options that this version of the package does not have are left out."""
+    known = {field.name for field in dataclasses.fields(ope.Settings)}
+    wanted: dict[str, Any] = {
+        "confidence": CONFIDENCE,
+        "resamples": 400,
+        "range": contribution_range(case.world, method),
+        "fqe": _with_options(ope.FQEConfig(), NETWORK),
+        "fqe_refits": REFITS,
+        "random_seed": seed,
+    }
+    if "dice" in known:
+        wanted["dice"] = _with_options(ope.Settings().dice, DICE)  # type: ignore[attr-defined]
+    return ope.Settings(**{name: value for name, value in wanted.items() if name in known})
+
+
+def _with_options(config: Any, options: dict[str, Any]) -> Any:
+    known = {field.name for field in dataclasses.fields(config)}
+    return dataclasses.replace(config, **{name: value for name, value in options.items() if name in known})
+
+
+def truth(case: Case, found: ope.Estimate) -> float:
+    """The exact J of what the estimate says that it is of: which policy, and over the logged steps or without a limit."""
+    said = getattr(found, "estimand", "")
+    world = case.world.of_most_probable_actions if "most probable" in said else case.world
+    return world.endless_value if "without a time limit" in said else world.value
+
+
+def run_job(job: Job) -> dict[str, dict[str, Any]]:
+    """Counts by method."""
+    counts: dict[str, dict[str, Any]] = {}
+    policy = job.case.world.policy
+    for number in range(job.first, job.last):
+        log = job.case.world.log(TRAJECTORIES, [CASES.index(job.case), number])
+        for method in job.methods:
+            of_method = counts.setdefault(
+                method,
+                {"runs": 0, "warned": 0, "errors": {}, "bias": 0.0, "square": 0.0, "intervals": {}, "seconds": 0.0},
+            )
+            began = time.process_time()
+            _count(of_method, job.case, method, number, (log, policy))
+            of_method["seconds"] += time.process_time() - began
+    return counts
+
+
+def _count(
+    counts: dict[str, Any], case: Case, method: str, number: int, given: tuple[ope.Log, ope.TargetPolicy]
+) -> None:
+    """Add one run of a method."""
+    counts["runs"] += 1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = ope.estimate(*given, settings(method, case, number), (method,))[method]
+    except Exception as error:  # one method that fails must not end the others
+        said = f"{type(error).__name__}: {error}"[:120]
+        counts["errors"][said] = counts["errors"].get(said, 0) + 1
+        return
+    exact, warned = truth(case, found), bool(found.warnings)
+    counts["warned"] += warned
+    counts["bias"] += found.value - exact
+    counts["square"] += (found.value - exact) ** 2
+    for name, interval in found.intervals.items():
+        one = counts["intervals"].setdefault(name, {"given": 0, "covered": 0, "missed_unwarned": 0})
+        covered = bool(interval.low <= exact <= interval.high)
+        one["given"] += 1
+        one["covered"] += covered
+        one["missed_unwarned"] += not covered and not warned
+
+
+def probe(method: str, case: Case) -> float:
+    """Seconds of the processor that a method takes in a world, once it is compiled."""
+    for _ in range(2):
+        began = time.process_time()
+        run_job(Job(case, (method,), 0, 1))
+        seconds = time.process_time() - began
+    return seconds
+
+
+def digest() -> str:
+    """Of everything that results depend on."""
+    sources = [ROOT / "benchmarks" / f"ope_{name}.py" for name in ("coverage", "coverage_cases", "worlds")]
+    for folder in ("ope", "stats", "bounds"):
+        sources += sorted((ROOT / "src" / "evarl" / folder).glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+
+
+def jobs(cases: tuple[Case, ...], seconds: dict[str, float], repetitions: dict[str, int]) -> list[Job]:
+    """All jobs, those that take longest first."""
+    made = []
+    for speed in ("slow", "fast"):
+        methods = tuple(name for name, took in seconds.items() if (took > SLOW) == (speed == "slow"))
+        for case in sorted(cases, key=lambda one: -one.horizon) if methods else ():
+            for first in range(0, repetitions[speed], BLOCK[speed]):
+                made.append(Job(case, methods, first, min(first + BLOCK[speed], repetitions[speed])))
+    return made
+
+
+def measure(
+    found: dict[str, Any], out: Path, cases: tuple[Case, ...], repetitions: dict[str, int], processes: int
+) -> None:
+    """Run what is missing in `found`, and write it after every job."""
+    context = multiprocessing.get_context("spawn")
+    os.environ |= {name: value for name, value in WORKERS.items() if name not in os.environ}
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
+        missing = [name for name in found["methods"] if name not in found["seconds"]]
+        for name, seconds in zip(missing, pool.map(probe, missing, repeat(cases[-1])), strict=True):
+            found["seconds"][name] = round(seconds, 3)
+            print(f"{name}: {seconds:.3f} s")
+        write(out, found)
+        waiting = {
+            pool.submit(run_job, job): job
+            for job in jobs(cases, found["seconds"], repetitions)
+            if job.name not in found["jobs"]
+        }
+        left = sum((job.last - job.first) * found["seconds"][name] for job in waiting.values() for name in job.methods)
+        print(f"at most about {left / 60 / processes:.0f} minutes", flush=True)
+        began, total = time.perf_counter(), len(waiting)
+        for done, future in enumerate(concurrent.futures.as_completed(waiting), 1):
+            found["jobs"][waiting[future].name] = future.result()
+            write(out, found)
+            print(f"{done}/{total} after {time.perf_counter() - began:.0f} s: {waiting[future].name}", flush=True)
+
+
+def write(out: Path, found: dict[str, Any]) -> None:
+    write_bytes(out, (json.dumps(found, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def opened(out: Path, methods: tuple[str, ...]) -> dict[str, Any]:
+    """Results of a run that was stopped, if it was of the same methods and sources; otherwise none."""
+    now = digest()
+    if out.exists():
+        found: dict[str, Any] = json.loads(out.read_text())
+        if found.get("digest") == now and found.get("methods") == list(methods):
+            return found
+    return {"about": about(), "digest": now, "methods": list(methods), "seconds": {}, "jobs": {}}
+
+
+def main(
+    quick: bool = False,
+    repetitions: int = 400,
+    slow_repetitions: int = 40,
+    methods: tuple[str, ...] | None = None,
+    processes: int = 2,
+    out: Path | None = None,
+    page: Path | None = PAGE,
+) -> None:
+    """Measure, print, and fill in the page.
+
+    Args:
+        quick: short horizons and one start state, with 12 repetitions and 2 of slow methods; fills in no page.
+        repetitions: of each method in each world.
+        slow_repetitions: of methods that take longer than a quarter of a second, such as those that fit networks.
+        methods: those that are measured; all that are registered when not given.
+        processes: that run at a time.
+        out: file for the figures.
+        page: file that the table is written to.
+    """
+    asked = tuple(ope.estimators()) if methods is None else methods
+    wanted = {"fast": 12, "slow": 2} if quick else {"fast": repetitions, "slow": slow_repetitions}
+    cases = tuple(one for one in CASES if one.horizon == 5 and not one.many) if quick else CASES
+    out = out or (ROOT / "runs" / "ope-coverage-quick.json" if quick else FIGURES)
+    found = opened(out, asked)
+    measure(found, out, cases, wanted, processes)
+    print(full_table(found))
+    if page is not None and not quick:
+        fill_page(page, {"coverage": page_text(found)})
+        write_bytes(out.with_suffix(".md"), (full_table(found) + "\n").encode())
+        print(f"wrote {page} and {out.with_suffix('.md')}")
+    print(f"figures in {out}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
