@@ -43,10 +43,8 @@ test: setup
 # Pentium 4, NumPy without AVX, and XLA, whose unoptimised programs in `make test` neither fuse nor vectorise, with AVX2 and
 # fused multiply-adds. Instruction sets are only lowered, so that any processor can do it.
 NUMERICAL := tests/known_answers tests/theory tests/bounds tests/stats tests/ope
-# Coverage by simulation says nothing about a processor, and takes longest; nor does what can be registered. MAGIC's mixture may
-# fall back to WDR after rounding, which gives intervals.
-SIMULATED := --deselect tests/ope/test_cross_fitting.py::test_magic_gives_no_interval \
-	--ignore tests/ope/test_coverage.py --ignore tests/bounds/test_coverage.py --ignore tests/bounds/test_statements.py --ignore tests/ope/test_registry.py \
+# Coverage by simulation says nothing about a processor, and takes longest; nor does what can be registered.
+SIMULATED := --ignore tests/bounds/test_coverage.py --ignore tests/bounds/test_statements.py --ignore tests/ope/test_registry.py \
 	--deselect tests/bounds/test_sites.py::test_simulated_coverage \
 	--deselect tests/stats/test_bootstrap.py::test_coverage_of_a_normal_mean_is_what_the_docstring_says
 ifeq ($(shell uname -m),x86_64)
