@@ -47,7 +47,7 @@ def test_evaluators_are_saved_with_all_of_the_behaviour(run):
     assert {name: x.shape for name, x in learnt.remembered.rolled_out.items()} == {"return": (3, 4), "steps": (3, 4)}
     assert learnt.remembered.pathwise.shape == (3, 4, 4)
     assert (np.asarray(learnt.lowest.pathwise) <= np.asarray(learnt.highest.pathwise)).all()
-    assert learnt.highest.rolled_out["steps"].tolist() == [3.0] * 4, "three steps in each scenario of the open field"
+    assert learnt.highest.rolled_out["steps"].tolist() == [15.0] * 4, "15 steps in each scenario"
 
 
 def test_assess_and_evaluate_use_it(run, capsys):

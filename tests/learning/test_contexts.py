@@ -221,10 +221,13 @@ def test_last_steps_are_taken_in_the_last_update_alone():
     assert any(not np.array_equal(y, z) for y, z in zip(*last, strict=True))
 
 
+IN_THE_OPEN = {"assessment.world": "navigation/open-field", "assessment.horizon": 3}
+
+
 def test_contexts_go_by_name_into_an_assessment_in_another_world():
     """Slip acts in the open field too; obstacles, of which it has none, do not."""
     texts = ("obstacle-1=0,1", "slip=0:0.5")
-    config = small("navigation", context=texts, gradient="exact", queries="start", **{"assessment.horizon": 3})
+    config = small("navigation", context=texts, gradient="exact", queries="start", **IN_THE_OPEN)
     learner = learner_for(config)
     assert [context.name for context in learner.assessment.world.contexts] == ["slip"]
     state = jax.jit(learner.init)(jax.random.PRNGKey(0))

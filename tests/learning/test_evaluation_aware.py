@@ -221,11 +221,11 @@ AWARE = ["navigation", "--beta", "0.1"]
         ([*AWARE, "--max-shift", "0"], "max-shift: 0.0 is not allowed; must be a number above 0"),
         (
             [*AWARE, "--assessment.start-states", "0.1"],
-            "assessment.start-states: [(0.1,)] is not allowed; a state of navigation/open-field has 2 numbers",
+            "assessment.start-states: [(0.1,)] is not allowed; a state of navigation has 2 numbers",
         ),
         (
             [*AWARE, "--assessment.start-states", "0.2,0.2 5,5"],
-            "assessment.start-states: (5.0, 5.0) is outside of navigation/open-field, which shows Box(2, 0.0 to 1.0, float32)",
+            "assessment.start-states: (5.0, 5.0) is outside of navigation, which shows Box(2, 0.0 to 1.0, float32)",
         ),
         (
             [*AWARE, "--world", "tabular/chain", "--assessment.start-states", "inf"],

@@ -48,7 +48,7 @@ class AssessmentConfig:
     """Settings of the assessment: its world, its start states and the length of its rollouts."""
 
     world: str | None = None
-    """World of the assessment; by default the deployment world, or for navigation its open field."""
+    """World of the assessment; by default the deployment world."""
     start_states: str = ""
     """Start states: the numbers of each as "0.2,0.2 0.8,0.2", as positions in navigation, x,x_dot,theta,theta_dot in
     CartPole, or the fields of any Gymnax state whose fields are single numbers; or tabular states or Gymnasium reset seeds

@@ -19,7 +19,8 @@ class Train(PrintsResults):
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
     paper: Flag = False
-    """The paper's evaluator (listing) and policy gradient (printed) in place of our defaults; other flags still count."""
+    """The paper's assessment, evaluator (listing) and policy gradient (printed) in place of our defaults; other flags still
+    count."""
     out: str | None = None
     """Run directory; by default a new one under runs/, named after the world and the configuration."""
     resume: Flag = False

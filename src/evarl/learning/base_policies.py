@@ -28,7 +28,11 @@ BasePolicy = tuple[Agent, PolicyState]
 OPEN_FIELD = ((0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75))
 """Start states of navigation/open-field, spread over the square; the paper does not give its own."""
 
+AMONG_OBSTACLES = ((0.1, 0.1), (0.25, 0.75), (0.75, 0.25), (0.5, 0.5))
+"""Start states of navigation itself: the start of its episodes, two corners, and the middle between the obstacles."""
+
 START_STATES: dict[str, tuple[tuple[float, ...], ...]] = {
+    "navigation": AMONG_OBSTACLES,
     "navigation/open-field": OPEN_FIELD,
     "crossing": tuple((float(state),) for state in TEST_STATES),
 }
@@ -48,8 +52,7 @@ def build_assessment(config: TrainConfig, notify: Callable[[str], None], base: B
     `notify` is called with one line before base policies are trained, and with one about what was chosen.
     """
     wanted = config.assessment
-    elsewhere = config.world == "navigation" and wanted.select is None
-    name = wanted.world or ("navigation/open-field" if elsewhere else config.world)
+    name = wanted.world or config.world
     own = name == config.world
     world = make_world(name, config.horizon if own else None)
     known = [parameter.name for parameter in world.parameters]
@@ -59,7 +62,7 @@ def build_assessment(config: TrainConfig, notify: Callable[[str], None], base: B
     if base is not None and (states or not world.can_restart):
         raise InputError(
             f"assessment.base-run: {wanted.base_run} would have no effect, since start states in {name} do not come from a "
-            f"base policy; leave it out, or give --assessment.world {config.world} if that is a JAX world"
+            f"base policy; leave it out, or give --assessment.select random if {config.world} is a JAX world"
         )
     if states:
         start_states = given_states(world, states)

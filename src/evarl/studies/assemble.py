@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from evarl.learning.configuration import with_settings
-from evarl.learning.presets import studied_preset
+from evarl.learning.presets import studied
 from evarl.studies.catalogue import Study
 from evarl.studies.jobs import Job, Store, with_needs
 from evarl.studies.reports import StudyReport
@@ -63,7 +62,7 @@ def _configuration(job: Job) -> dict[str, Any]:
     rest = dict(job.settings)
     if "preset" not in rest:
         return rest
-    config = with_settings(studied_preset(rest.pop("preset")), rest.pop("changes")).resolved()
+    config = studied(rest.pop("preset"), rest.pop("changes")).resolved()
     needs = {f"{part} from": needed.name for part, needed in job.needs.items()}
     return {**rest, **needs, "training": dataclasses.asdict(config)}
 

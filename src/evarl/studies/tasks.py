@@ -15,7 +15,7 @@ from evarl.evaluation.results import SeedEvaluation
 from evarl.evaluation.scores import Score
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.played import RecordSize, play_policies
-from evarl.learning.presets import studied_preset
+from evarl.learning.presets import studied
 from evarl.learning.pretraining import Past, fit_to, learnt_from, remember
 from evarl.ope.registry import LABELS, LogSettings
 from evarl.ope.settings import FQEConfig
@@ -163,7 +163,7 @@ def _config(job: Job, store: Store) -> TrainConfig:
     files = {FILES[part]: str(store.file(needed)) for part, needed in job.needs.items()}
     if "assessment" in job.needs:
         files["assessment.start_states"] = ""
-    return with_settings(studied_preset(job.settings["preset"]), job.settings["changes"] | files).resolved()
+    return studied(job.settings["preset"], job.settings["changes"] | files).resolved()
 
 
 def _remember(job: Job, store: Store, config: TrainConfig, assessment: Assessment, seeds: list[int]) -> Past:

@@ -5,8 +5,7 @@ import itertools
 from typing import Any
 
 from evarl.evaluation.predictors import CRITIC, EVALUATOR, WITHOUT, ZEROED
-from evarl.learning.configuration import with_settings
-from evarl.learning.presets import studied_preset
+from evarl.learning.presets import studied
 from evarl.stats import t_interval
 from evarl.studies import figures
 from evarl.studies.common import KINDS
@@ -99,7 +98,7 @@ def _settings(betas: tuple[float, ...], updates: int, warmup: int) -> dict[str, 
 
 def _conditions(scale: StudyScale) -> list[Condition]:
     family = scale.gradients
-    config = with_settings(studied_preset(family.preset), family.changes)
+    config = studied(family.preset, family.changes)
     found = []
     for name, (mode, changes) in _settings(family.betas, config.updates, config.evaluator.warmup).items():
         if scale.name != "smoke" or name in SMOKE:
