@@ -144,7 +144,7 @@ def test_records_agree_with_a_replay_in_plain_gymnasium():
     agent, records = trained.agent, experience.perturbed.records
     drawn = draw_policies(agent, state.agent.policy, (), 5, experience.keys.perturb)
     steps, program = 0, jax.jit(partial(perturbed_action, agent))
-    policies = jax.device_get((drawn.policies.policy, drawn.policies.how))
+    policies = jax.device_get((drawn.policies.parameters, drawn.policies.how))
     for p in range(5):
         act = partial(program, *jax.tree.map(lambda leaf: leaf[p], policies))  # noqa: B023
         reset_key, play_key = jax.random.split(drawn.play_keys[p])

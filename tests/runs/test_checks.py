@@ -215,8 +215,6 @@ def test_a_base_run_of_another_world_is_refused(run, tmp_path):
     with pytest.raises(InputError, match=r"base-run: .* was trained in navigation, not in gymnasium/CartPole-v1"):
         evarl.train(host, out=tmp_path / "run", quiet=True)
     field = dataclasses.replace(run.config, assessment=base)
-    with pytest.raises(
-        InputError, match=r"base-run: .* would have no effect, since start states in navigation do not"
-    ):
+    with pytest.raises(InputError, match=r"base-run: .* would have no effect, since start states in navigation do not"):
         evarl.train(field, out=tmp_path / "run", quiet=True)
     assert not list(tmp_path.iterdir())

@@ -103,19 +103,6 @@ def perturbed_action(
     return Acted(jnp.where((chance[3] < how.sticky) & ~first, last.taken, taken), action)
 
 
-class PerturbedPolicy(struct.PyTreeNode):
-    """A perturbed policy as a function; with a leading axis P in every leaf, P of them."""
-
-    policy: Any
-    """With noise in its parameters."""
-    how: Perturbation
-    agent: Agent = struct.field(pytree_node=False)
-
-    def __call__(self, key: Key, observation: Array, last: Acted | None, first: Bool[Array, ""] | None) -> Acted:
-        """Actions [N, ...] of one policy."""
-        return perturbed_action(self.agent, self.policy, self.how, key, observation, last, first)
-
-
 def perturbed_distribution(agent: Agent, policy: Any, how: Perturbation, observation: Array) -> Distribution:
     """The distribution of a perturbed policy's actions at the first step of an episode, where nothing is late or repeated.
 

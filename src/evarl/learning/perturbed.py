@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from evarl.agents.acting import ActingPolicy, no_policies
 from evarl.agents.agent import Agent
-from evarl.agents.perturbation import PerturbedPolicy, draw_perturbations, with_noise
+from evarl.agents.perturbation import draw_perturbations, with_noise
 from evarl.assessment.behaviour import observe
 from evarl.evaluators.memory import PolicyRecord, empty_slots
 from evarl.keys import split
@@ -32,7 +33,7 @@ class Tried(NamedTuple):
 class Drawn(NamedTuple):
     """P perturbed policies, and what each is tried with."""
 
-    policies: PerturbedPolicy
+    policies: ActingPolicy
     """[P, ...]"""
     contexts: Float[Array, "P Q"] | None
     """The context of each; None in a single world."""
@@ -50,9 +51,10 @@ def try_perturbed(
     """
     world, settings = simulator.world, fixed.config.evaluator
     drawn = draw_policies(agent, policy, world.contexts, settings.perturbed, key)
-    played = simulator.episodes_each(drawn.policies, settings.perturbed_environments, drawn.play_keys, drawn.contexts)
+    acts = Partial(ActingPolicy.act, drawn.policies)
+    played = simulator.episodes_each(acts, settings.perturbed_environments, drawn.play_keys, drawn.contexts)
     replicates = fixed.config.assessment.replicates
-    taken = fixed.assessment.take_perturbed(drawn.policies, drawn.assess_keys, replicates, world, drawn.contexts)
+    taken = fixed.assessment.take_perturbed(acts, drawn.assess_keys, replicates, world, drawn.contexts)
     return _record(fixed, world.discount, drawn.policies, played, taken, probes)
 
 
@@ -66,27 +68,26 @@ def draw_policies(agent: Agent, policy: Any, contexts: tuple[Context, ...], coun
     noise_keys, play_keys, assess_keys = jnp.moveaxis(jax.vmap(lambda key: split(key, 3))(split(own_key, count)), 1, 0)
     noisy = jax.vmap(with_noise, in_axes=(None, 0, 0))(policy, how.noise, noise_keys)
     sites = draw_contexts(contexts, context_key, count) if contexts else None
-    return Drawn(PerturbedPolicy(noisy, how, agent), sites, play_keys, assess_keys)
+    return Drawn(ActingPolicy.create(agent, noisy, how), sites, play_keys, assess_keys)
 
 
 @partial(jax.jit, static_argnames=("fixed", "discount"), inline=True)
 def _record(
     fixed: Evaluability,
     discount: float,
-    policies: PerturbedPolicy,
+    policies: ActingPolicy,
     played: AssessmentRollout,
     taken: AssessmentRollout,
     probes: Array | None,
 ) -> Tried:
     """What is remembered of each policy, from its whole episodes and its assessment."""
 
-    def one(policy: PerturbedPolicy, played: AssessmentRollout, taken: AssessmentRollout) -> Tried:
-        distribution = ActingPolicy.create(policy.agent, policy.policy, policy.how)
-        behaviour = observe(fixed.behaviour, taken, distribution, fixed.assessment.discount, probes).behaviour
+    def one(policy: ActingPolicy, played: AssessmentRollout, taken: AssessmentRollout) -> Tried:
+        behaviour = observe(fixed.behaviour, taken, policy, fixed.assessment.discount, probes).behaviour
         rows = kept_states(played.alive[:, :, 0], *fixed.kept_diverse)
         flat = lambda x: x[:, :, 0].reshape(-1, *x.shape[3:])[rows]  # noqa: E731
         record = PolicyRecord(flat(played.observation), flat(played.rewards_to_go(discount)), behaviour)
-        record = record.replace(policy=distribution if fixed.keeps_policies else None)
+        record = record.replace(policy=policy if fixed.keeps_policies else None)
         return Tried(record, played.alive.sum(dtype=jnp.int32) + taken.alive.sum(dtype=jnp.int32))
 
     tried = jax.vmap(one)(policies, played, taken)
