@@ -8,7 +8,7 @@ from benchmarks.ope_coverage_cases import CASES
 from evarl.ope.registry import LABELS
 from evarl.report.markdown import markdown_table
 
-NOMINAL, EXCUSED = 0.95, 0.9
+NOMINAL, WARNED = 0.95, 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +37,12 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Whether the interval holds, or at least nine in ten failures are said.
-
-        A run fails if it has no interval that contains the value; that is said by a warning, or by no interval.
+        """Whether the interval holds, or at least nine in ten runs carry a warning.
 
         >>> Row("", "", "t", runs=400, warned=0, given=400, covered=376, missed_unwarned=24).verdict
         'holds'
         >>> Row("", "", "t", runs=400, warned=390, given=400, covered=200, missed_unwarned=10).verdict
-        'said'
+        'warned'
         >>> Row("", "", "t", runs=400, warned=0, given=400, covered=368, missed_unwarned=32).verdict
         'misleads'
         """
@@ -52,8 +50,7 @@ class Row:
             return "no interval"
         if self.coverage >= NOMINAL - 2 * self.error:
             return "holds"
-        failed = self.runs - self.covered
-        return "said" if failed - self.missed_unwarned >= EXCUSED * failed else "misleads"
+        return "warned" if self.warned >= WARNED * self.runs else "misleads"
 
 
 def rows(found: dict[str, Any]) -> list[Row]:
