@@ -83,23 +83,23 @@ def full_table(found: dict[str, Any]) -> str:
 def page_text(found: dict[str, Any]) -> str:
     """Markdown for the page: a line for each method and interval over all worlds, and every row that misleads."""
     every = rows(found)
-    repetitions = sorted({row.runs for row in every})
     lines = []
     for method, interval in dict.fromkeys((row.method, row.interval) for row in every):
         these = [row for row in every if (row.method, row.interval) == (method, interval)]
-        given = [row for row in these if row.given]
-        worst = min(given, key=lambda row: row.coverage, default=None)
+        worst = min((row for row in these if row.given), key=lambda row: row.coverage, default=None)
         verdicts = [row.verdict for row in these]
-        counted = [str(verdicts.count(name) or "") for name in ("holds", "said", "no interval", "misleads")]
-        least = "" if worst is None else f"{_percent(worst)} ({worst.case})"
-        lines.append([_label(method), interval, str(these[0].runs), *counted, least])
-    columns = ["method", "interval", "runs", "holds", "said", "none", "misleads", "least coverage"]
-    summary = markdown_table(columns, lines, [False, False, True, True, True, True, True, False])
+        counted = [str(verdicts.count(name) or "") for name in ("holds", "warned", "no interval", "misleads")]
+        least = "" if worst is None else f"{_percent(worst)} ({worst.case}, {worst.warned / worst.runs:.0%} warned)"
+        lines.append([_label(method), interval, *counted, least])
+    columns = ["method", "interval", "holds", "warned", "none", "misleads", "least coverage"]
+    summary = markdown_table(columns, lines, [False, False, True, True, True, True, False])
     bad = [row for row in every if row.verdict == "misleads"]
-    below = f"The {len(bad)} rows that mislead:\n\n{_table(bad)}" if bad else "No row misleads."
-    runs = " or ".join(str(number) for number in repetitions)
+    met = f"Not met by {len(bad)} of {len(every)} rows:\n\n{_table(bad)}" if bad else f"Met by all {len(every)} rows."
+    runs = " to ".join(
+        str(number) for number in sorted({min(row.runs for row in every), max(row.runs for row in every)})
+    )
     about = f"{len({row.case for row in every})} worlds, 200 trajectories in each log, {runs} logs for each row."
-    return f"{about}\n\n{summary}\n\n{below}"
+    return f"{about} Numbers of worlds by verdict:\n\n{summary}\n\n{met}"
 
 
 def _table(these: Iterable[Row]) -> str:
