@@ -28,6 +28,14 @@ from evarl.storage.files import write_bytes
 PAGE = ROOT / "docs" / "ope.md"
 FIGURES = ROOT / "results" / "benchmarks" / "ope-coverage.json"
 TRAJECTORIES, CONFIDENCE = 200, 0.95
+SLOW = (
+    ("dr", "wdr", "magic", "switch-dr", "dr-os"),
+    ("fqe",),
+    ("fqe-linear", "mrdr"),
+    ("fqe-greedy-huber",),
+    ("dualdice",),
+)
+"""Groups of methods that take longer than others; those of the first share the fits of their models."""
 BLOCK = 20
 """Repetitions of a job, after which results are written."""
 NETWORK: dict[int, dict[str, Any]] = {
@@ -142,11 +150,19 @@ def digest() -> str:
 
 
 def jobs(cases: tuple[Case, ...], methods: tuple[str, ...], repetitions: int) -> list[Job]:
-    """All jobs, those that take longest first. All methods of a job are asked about the same logs, and share fits to them."""
+    """All jobs. Those of one group of methods follow those of another, and all worlds advance together.
+
+    The methods of a job are asked about the same logs, and share fits to them.
+    """
+    slow = {name for group in SLOW for name in group}
+    groups = [tuple(name for name in methods if name not in slow)]
+    groups += [tuple(name for name in methods if name in group) for group in SLOW]
     return [
-        Job(case, methods, first, min(first + BLOCK, repetitions))
-        for case in sorted(cases, key=lambda one: -one.horizon)
+        Job(case, group, first, min(first + BLOCK, repetitions))
+        for group in groups
+        if group
         for first in range(0, repetitions, BLOCK)
+        for case in cases
     ]
 
 

@@ -62,10 +62,11 @@ def test_verdicts(counts, verdict):
 
 def test_jobs_are_counted_and_kept(tmp_path):
     case = CASES[0]
-    made = jobs((case, CASES[-1]), ("pdis", "wis"), 50)
-    assert [(job.case, job.last - job.first) for job in made] == [
-        (one, number) for one in (CASES[-1], case) for number in (20, 20, 10)
+    made = jobs((case, CASES[-1]), ("wdr", "pdis", "dr", "wis"), 30)
+    assert [(job.methods, job.first, job.last) for job in made if job.case == case] == [
+        (group, *block) for group in (("pdis", "wis"), ("wdr", "dr")) for block in ((0, 20), (20, 30))
     ]
+    assert [job.case for job in made] == [case, CASES[-1]] * 4
     found = opened(tmp_path / "figures.json", ("pdis", "wis"))
     for job in (Job(case, ("pdis", "wis"), 0, 3), Job(case, ("pdis", "wis"), 3, 5)):
         found["jobs"][job.name] = run_job(job)
