@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import time
 import warnings
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +28,24 @@ from evarl.storage.files import write_bytes
 PAGE = ROOT / "docs" / "ope.md"
 FIGURES = ROOT / "results" / "benchmarks" / "ope-coverage.json"
 TRAJECTORIES, CONFIDENCE = 200, 0.95
-SLOW = 0.25
-"""Seconds of the processor; methods that take longer are repeated less often."""
-BLOCK = {"fast": 100, "slow": 8}
+SLOW = (
+    ("dr", "wdr", "magic", "switch-dr", "dr-os"),
+    ("fqe",),
+    ("fqe-linear", "mrdr"),
+    ("fqe-greedy-huber",),
+    ("dualdice",),
+)
+"""Groups of methods that take longer than others; those of the first share the fits of their models."""
+BLOCK = 20
 """Repetitions of a job, after which results are written."""
-NETWORK = {
-    "hidden_sizes": (16, 16),
-    "steps": 2000,
-    "learning_rate": 3e-3,
-    "target_interval": 10,
-    "time_feature": True,
+NETWORK: dict[int, dict[str, Any]] = {
+    5: {"steps": 600, "target_interval": 40},
+    50: {"steps": 1000, "target_interval": 5},
 }
-"""Fitted Q evaluation: 200 backups, one for each step, of a small network that sees the time."""
-DICE = {"hidden_sizes": (16, 16), "steps": 500}
-REFITS = 8
+"""Fitted Q evaluation by the horizon: at least as many backups as steps, of a small network that sees the time."""
+SMALL = {"hidden_sizes": (16,), "learning_rate": 1e-2, "batch_size": 64, "time_feature": True}
+DICE = {"hidden_sizes": (16,), "steps": 200}
+REFITS = 4
 WORKERS = {
     "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "compiled-coverage"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -75,7 +78,7 @@ def settings(method: str, case: Case, seed: int) -> ope.Settings:
         "confidence": CONFIDENCE,
         "resamples": 400,
         "range": contribution_range(case.world, method),
-        "fqe": _with_options(ope.FQEConfig(), NETWORK),
+        "fqe": _with_options(ope.FQEConfig(), SMALL | NETWORK[case.horizon]),
         "fqe_refits": REFITS,
         "random_seed": seed,
     }
@@ -138,15 +141,6 @@ def _count(
         one["missed_unwarned"] += not covered and not warned
 
 
-def probe(method: str, case: Case) -> float:
-    """Seconds of the processor that a method takes in a world, once it is compiled."""
-    for _ in range(2):
-        began = time.process_time()
-        run_job(Job(case, (method,), 0, 1))
-        seconds = time.process_time() - began
-    return seconds
-
-
 def digest() -> str:
     """Of everything that results depend on."""
     sources = [ROOT / "benchmarks" / f"ope_{name}.py" for name in ("coverage", "coverage_cases", "worlds")]
@@ -155,36 +149,33 @@ def digest() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
 
 
-def jobs(cases: tuple[Case, ...], seconds: dict[str, float], repetitions: dict[str, int]) -> list[Job]:
-    """All jobs, those that take longest first."""
-    made = []
-    for speed in ("slow", "fast"):
-        methods = tuple(name for name, took in seconds.items() if (took > SLOW) == (speed == "slow"))
-        for case in sorted(cases, key=lambda one: -one.horizon) if methods else ():
-            for first in range(0, repetitions[speed], BLOCK[speed]):
-                made.append(Job(case, methods, first, min(first + BLOCK[speed], repetitions[speed])))
-    return made
+def jobs(cases: tuple[Case, ...], methods: tuple[str, ...], repetitions: int) -> list[Job]:
+    """All jobs. Those of one group of methods follow those of another, and all worlds advance together.
+
+    The methods of a job are asked about the same logs, and share fits to them.
+    """
+    slow = {name for group in SLOW for name in group}
+    groups = [tuple(name for name in methods if name not in slow)]
+    groups += [tuple(name for name in methods if name in group) for group in SLOW]
+    return [
+        Job(case, group, first, min(first + BLOCK, repetitions))
+        for group in groups
+        if group
+        for first in range(0, repetitions, BLOCK)
+        for case in cases
+    ]
 
 
-def measure(
-    found: dict[str, Any], out: Path, cases: tuple[Case, ...], repetitions: dict[str, int], processes: int
-) -> None:
+def measure(found: dict[str, Any], out: Path, cases: tuple[Case, ...], repetitions: int, processes: int) -> None:
     """Run what is missing in `found`, and write it after every job."""
     context = multiprocessing.get_context("spawn")
     os.environ |= {name: value for name, value in WORKERS.items() if name not in os.environ}
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=context) as pool:
-        missing = [name for name in found["methods"] if name not in found["seconds"]]
-        for name, seconds in zip(missing, pool.map(probe, missing, repeat(cases[-1])), strict=True):
-            found["seconds"][name] = round(seconds, 3)
-            print(f"{name}: {seconds:.3f} s")
-        write(out, found)
         waiting = {
             pool.submit(run_job, job): job
-            for job in jobs(cases, found["seconds"], repetitions)
+            for job in jobs(cases, tuple(found["methods"]), repetitions)
             if job.name not in found["jobs"]
         }
-        left = sum((job.last - job.first) * found["seconds"][name] for job in waiting.values() for name in job.methods)
-        print(f"at most about {left / 60 / processes:.0f} minutes", flush=True)
         began, total = time.perf_counter(), len(waiting)
         for done, future in enumerate(concurrent.futures.as_completed(waiting), 1):
             found["jobs"][waiting[future].name] = future.result()
@@ -203,13 +194,12 @@ def opened(out: Path, methods: tuple[str, ...]) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(out.read_text())
         if found.get("digest") == now and found.get("methods") == list(methods):
             return found
-    return {"about": about(), "digest": now, "methods": list(methods), "seconds": {}, "jobs": {}}
+    return {"about": about(), "digest": now, "methods": list(methods), "jobs": {}}
 
 
 def main(
     quick: bool = False,
     repetitions: int = 400,
-    slow_repetitions: int = 40,
     methods: tuple[str, ...] | None = None,
     processes: int = 2,
     out: Path | None = None,
@@ -218,16 +208,15 @@ def main(
     """Measure, print, and fill in the page.
 
     Args:
-        quick: short horizons and one start state, with 12 repetitions and 2 of slow methods; fills in no page.
+        quick: short horizons and one start state, with 4 repetitions; fills in no page.
         repetitions: of each method in each world.
-        slow_repetitions: of methods that take longer than a quarter of a second, such as those that fit networks.
         methods: those that are measured; all that are registered when not given.
         processes: that run at a time.
         out: file for the figures.
         page: file that the table is written to.
     """
     asked = tuple(ope.estimators()) if methods is None else methods
-    wanted = {"fast": 12, "slow": 2} if quick else {"fast": repetitions, "slow": slow_repetitions}
+    wanted = 4 if quick else repetitions
     cases = tuple(one for one in CASES if one.horizon == 5 and not one.many) if quick else CASES
     out = out or (ROOT / "runs" / "ope-coverage-quick.json" if quick else FIGURES)
     found = opened(out, asked)

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.ope_worlds import World
 
-HORIZONS = (5, 200)
+HORIZONS = (5, 50)
 KINDS = ("smooth", "crashes", "heavy")
 STATES, ACTIONS, DISCOUNT = 6, 3, 0.99
 CRASHES, COST = 0.02, 10.0

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from evarl import ope
 from evarl.ope.importance import Steps, per_decision, trajectory_wise
+from evarl.ope.resampling import Summed
 from evarl.ope.tails import pareto_k
 from evarl.ope.uncertainty import doubts, intervals_of, tail
 
@@ -57,8 +59,6 @@ def runs(shift: float, self_normalised: bool, count: int = 300, repetitions: int
 
 
 def _mean(one):
-    from evarl.ope.resampling import Summed
-
     return Summed.mean(one.contribution)
 
 
@@ -81,11 +81,11 @@ def test_the_count_of_self_normalised_forms_is_the_effective_sample_size():
     steps = gaussian(np.random.default_rng(2), 400, 0.8)
     one = per_decision(steps, self_normalised=True)
     size = one.effective_sample_size
-    interval = intervals_of(one, SETTINGS, _mean(one), size, False, None)[0]["t"]
-    from scipy import stats
-
-    error = one.standard_error * np.sqrt(399 / 400 * size / (size - 1))
-    assert (interval.high - interval.low) / 2 == pytest.approx(stats.t.ppf(0.975, size - 1) * error, rel=1e-9)
+    symmetric = Summed.mean(
+        np.tile([-1.0, 1.0], 200) + one.value
+    )  # its variance is known, so that only the size limits
+    interval = intervals_of(one, SETTINGS, symmetric, size, False, None).intervals["t"]
+    assert (interval.high - interval.low) / 2 == pytest.approx(stats.t.ppf(0.975, size - 1) / 399**0.5, rel=1e-9)
 
 
 def test_collapse():

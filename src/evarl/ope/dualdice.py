@@ -26,13 +26,15 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import linalg
 
+from evarl.ope.action_support import action_warnings
 from evarl.ope.dice_networks import Networks, Rows, as_choices
 from evarl.ope.fqe_table import prepare, rows as row_places, target_actions
 from evarl.ope.log import Estimate, Log, random_keys
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import DICEConfig, FQEConfig, Settings
+from evarl.ope.uncertainty import few
 from evarl.sizes import check_memory, check_time, matrix_entries
-from evarl.stats.intervals import t_interval
+from evarl.stats.skewed import skewed_t_interval
 
 NEGATIVE = 0.1
 """Part of the weight that may be below 0: a linear function is, where the ratio is close to 0."""
@@ -263,10 +265,10 @@ def dualdice(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     )
     if notes:
         return estimate
-    count = len(steps.start)
-    interval = t_interval(found.value + found.influence, settings.confidence, np.full(count, 1.0 / count))
-    error = float(found.influence.std(ddof=1) / count**0.5)
-    return dataclasses.replace(estimate, standard_error=error, intervals={"t": interval})
+    interval = skewed_t_interval(found.value, found.value + found.influence, settings.confidence)
+    error = float(found.influence.std(ddof=1) / len(steps.start) ** 0.5)
+    doubtful = few(found.influence, "the estimate") + action_warnings(log, policy, settings)
+    return dataclasses.replace(estimate, standard_error=error, intervals={"t": interval}, warnings=doubtful)
 
 
 def _not_converged(drift: float, flow: tuple[float, float]) -> str:

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import overload
 
 import numpy as np
+from jaxtyping import Float
 
 from evarl.errors import InputError
+from evarl.ope.dataset import LoggedData
 from evarl.ope.log import CollapsedWeights, Estimate, Log, estimand
 from evarl.ope.policy import TargetPolicy, check_traceable
 from evarl.ope.registry import Estimator, chosen, usual_methods
 from evarl.ope.resampling import GROUPS
 from evarl.ope.settings import FQEConfig, Settings
+from evarl.ope.uncertainty import few
 from evarl.sizes import check_memory, check_time, matrix_entries
 from evarl.storage.compiled import keep_compiled_programs
 
@@ -139,6 +142,8 @@ def _one(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Setting
         largest = found.largest_weight_share
         share = "" if largest is None else f", the largest with {largest:.0%} of the weight"
         notes += (f"{COLLAPSED}: effective sample size {size:.1f} of {count} trajectories{share}",)
+    if {"t", "bootstrap"} & set(found.intervals):
+        notes += log.once(("returns",), None, lambda: few(_returns(log), "the logged returns"))
     what = found.estimand or estimand(log, settings)
     return dataclasses.replace(found, method=estimator.name, rule=settings.rule, estimand=what, warnings=notes)
 
@@ -152,7 +157,7 @@ def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
             f"{cut.sum()} of {len(cut)} trajectories stop before step {data.length} without having ended; a model's value "
             "continues them",
         )
-    if data.length > 1 and np.asarray(data.terminated)[:, -1].all():
+    if data.length > 1 and np.asarray(data.terminated)[:, -1].all() and not _distinct_end(data):
         notes += (
             f"every trajectory is marked as terminated at step {data.length}; if that is a time limit, mark it as truncated",
         )
@@ -161,6 +166,21 @@ def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
     if weighted and settings.clip is not None:
         notes += (f"log-ratios are clipped at {settings.clip:g}, which biases the estimate",)
     return notes
+
+
+def _distinct_end(data: LoggedData) -> bool:
+    """Whether all trajectories end in one observation from which none goes on, so that it is an end and no time limit."""
+    final = np.asarray(data.final_observation)
+    if (final != final[:1]).any():
+        return False
+    seen = np.asarray(data.observation)[np.asarray(data.mask)]
+    return not (seen == final[0]).reshape(len(seen), -1).all(axis=1).any()
+
+
+def _returns(log: Log) -> Float[np.ndarray, " N"]:
+    """Σ_t γ^t r_t of the logged steps."""
+    reward = np.where(np.asarray(log.data.mask), np.asarray(log.data.reward, np.float64), 0.0)
+    return reward @ np.float64(log.discount) ** np.arange(log.data.length)
 
 
 def _warn(found: Estimate) -> None:

@@ -7,14 +7,16 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from evarl.ope.checks import REFITS_ALONE, fit_warnings
 from evarl.ope.log import Estimate, Log, estimand, generator
-from evarl.ope.model import Refits
+from evarl.ope.model import Model, Refits
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import Convention, Settings
 from evarl.ope.support import LEVEL, Support, support
 from evarl.stats.conformal import conformal_p_value
 from evarl.stats.intervals import Interval
 
+HUBER = f"{REFITS_ALONE}; a fit with Huber's loss is biased where targets are skewed"
 COMPARED = 256
 """Logged observations at which refits are compared with one another, at most."""
 
@@ -34,7 +36,7 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
     if settings.fqe_refits:
         refits = model.refits(settings.fqe_refits, rng)
         resampled = Resampled(refits.start_values, None if log.states is None else refits.values(*_asked(log)))
-        notes += _disagreement(log, resampled, refits, rng)
+        notes += _disagreement(log, resampled, refits, rng) + _checked(log, policy, settings, model, convention)
     states = None if log.states is None else model.at(np.asarray(log.states), log.times)
     greedy = settings.fitting(convention).convention == "greedy-huber"
     return Estimate(
@@ -44,6 +46,14 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
         **with_errors(log, settings, model.start_value(), states, resampled),
         **with_support(log, settings, notes),
     )
+
+
+def _checked(
+    log: Log, policy: TargetPolicy, settings: Settings, model: Model, convention: Convention | None
+) -> tuple[str, ...]:
+    if settings.fitting(convention).convention == "greedy-huber":
+        return (HUBER,)
+    return fit_warnings(log, policy, settings, model.values)
 
 
 def with_errors(

@@ -24,6 +24,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from evarl.errors import InputError
+from evarl.ope.checks import fit_warnings
 from evarl.ope.dataset import LoggedData
 from evarl.ope.doubly_robust import ModelValues
 from evarl.ope.fqe_table import levels_of, row_observations, rows, target_actions
@@ -31,7 +32,7 @@ from evarl.ope.log import Estimate, Log
 from evarl.ope.model import along
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import FQEConfig, Settings
-from evarl.ope.transitions import Transitions, solved_estimate, steps_of
+from evarl.ope.transitions import Solved, Transitions, solved_estimate, steps_of
 
 DENSE = 500
 """Features from which on matrices are sparse."""
@@ -164,7 +165,13 @@ def linear(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     """Linear fitted Q evaluation, with errors by the bootstrap over trajectories."""
     prepared = prepare_linear(settings.fitting(), log.data, policy, log.discount)
     solve = partial(solve_linear, prepared, settings.ridge)
-    return solved_estimate(log, settings, solve, prepared.transitions.trajectory)
+
+    def notes(solved: Solved) -> tuple[str, ...]:
+        assert isinstance(solved, LinearQ)
+        numbered = solved.features.levels is not None
+        return fit_warnings(log, policy, settings, solved.values_of(log.data), tabular=numbered)
+
+    return solved_estimate(log, settings, solve, prepared.transitions.trajectory, notes)
 
 
 def linear_obstacle(log: Log) -> str | None:

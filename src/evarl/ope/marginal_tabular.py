@@ -11,7 +11,9 @@ from evarl.ope.log import SAME, Estimate, Log
 from evarl.ope.marginal import Marginal, Visits, bootstrap, marginal, work
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import FQEConfig, Settings
-from evarl.stats.intervals import Interval, percentile_interval, t_interval
+from evarl.ope.uncertainty import few
+from evarl.stats.intervals import Interval
+from evarl.stats.skewed import bootstrap_interval, skewed_t_interval
 
 MOST_STATES = 2000
 """Of a finite world: the linear system has as many unknowns."""
@@ -149,18 +151,17 @@ def _uncertainty(
     visits: Visits, found: Marginal, settings: Settings
 ) -> tuple[float, dict[str, Interval], tuple[str, ...]]:
     """Standard error and intervals, and why one is missing."""
-    count = len(visits.start)
-    shares = np.full(count, 1.0 / count)
-    error = float(found.influence.std(ddof=1) / count**0.5)
-    intervals = {"t": t_interval(found.value + found.influence, settings.confidence, shares)}
+    each, notes = found.value + found.influence, few(found.influence, "the estimate")
+    error = float(found.influence.std(ddof=1) / len(each) ** 0.5)
+    intervals = {"t": skewed_t_interval(found.value, each, settings.confidence)}
     if settings.resamples * work(visits) > MOST_WORK:
-        return error, intervals, ("no bootstrap interval, which would take long with so many states and steps",)
+        return error, intervals, (*notes, "no bootstrap interval, which would take long with so many states and steps")
     if visits.horizon is None and visits.discount == 1:
-        return error, intervals, ()  # a sample may never terminate
+        return error, intervals, notes  # a sample may never terminate
     drawn = bootstrap(visits, settings.resamples, np.random.default_rng(settings.random_seed % 2**32))
     if np.isfinite(drawn).all():
-        intervals["bootstrap"] = percentile_interval(found.value, drawn, settings.confidence)
-    return error, intervals, ()
+        intervals["bootstrap"] = bootstrap_interval(found.value, drawn, each, settings.confidence)
+    return error, intervals, notes
 
 
 def _concentration(visits: Visits, found: Marginal) -> tuple[float, float]:

@@ -134,18 +134,18 @@ def weighted_estimate(log: Log, settings: Settings, weighted: Weighted, why_not:
     size = overall.effective_sample_size if weighted.self_normalised else None
     fold = None if model is None else model.fold
     resampled = None if reasons else weighted.summed()
-    intervals, missing = intervals_of(overall, settings, resampled, size, weighted.unbiased, fold)
+    intervals, error, more = intervals_of(overall, settings, resampled, size, weighted.unbiased, fold)
     if log.states is not None and log.times is not None and np.any(log.times):
         notes += (f"values of states are over {log.data.length} steps from each, whatever its time",)
     return Estimate(
         value=overall.value,
         state_values=log.state_values(settings.rule, weighted.with_share),
-        standard_error=None if reasons else overall.standard_error,
+        standard_error=error,
         intervals=intervals,
         effective_sample_size=overall.effective_sample_size,
         largest_weight_share=overall.largest_weight_share,
         pareto_k=k,
         bellman_error=None if model is None else model.bellman_error,
         converged=None if model is None else model.converged,
-        warnings=(*(() if model is None else model.warnings), *reasons, *notes, *missing),
+        warnings=(*(() if model is None else model.warnings), *reasons, *notes, *more),
     )

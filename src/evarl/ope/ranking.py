@@ -13,6 +13,7 @@ from evarl.ope.metrics import PolicyMetrics, policy_metrics
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import Settings
 from evarl.ope.trajectories import Trajectories, finite_weights, trajectories
+from evarl.ope.uncertainty import few
 from evarl.stats.intervals import Interval
 from evarl.stats.ranking import rank_means
 
@@ -41,6 +42,8 @@ class PolicyRanking:
     why: str
     metrics: PolicyMetrics | None = None
     """Of the estimates against true values, if these are given."""
+    warnings: tuple[str, ...] = ()
+    """Reasons not to trust t intervals: few trajectories decide the variance of a policy's contributions, or of the returns."""
 
 
 def rank_policies(
@@ -53,8 +56,9 @@ def rank_policies(
 ) -> PolicyRanking:
     """Policies ranked by importance sampling from one log.
 
-    Differences are those of contributions of the same trajectories. Intervals are t intervals, asymptotic, or for tis and pdis
-    with `settings.range` empirical Bernstein ones that hold for every number of trajectories; all hold simultaneously.
+    Differences are those of contributions of the same trajectories. Intervals are t intervals, asymptotic and corrected for
+    skewness, or for tis and pdis with `settings.range` empirical Bernstein ones that hold for every number of trajectories; all
+    hold simultaneously.
     A policy whose weights have collapsed has no interval, and while there is one, none is called best: what it is worth is
     not known.
     """
@@ -77,13 +81,20 @@ def rank_policies(
     metrics = None if true is None else _metrics(estimates, true)
     if not usable:
         return PolicyRanking(order, order[0], None, None, {}, {}, size, "the weights of all have collapsed", metrics)
+    doubts = _doubts(logged, {name: rows[name] for name in usable}) if settings.range is None else ()
     found = rank_means(usable, np.stack([rows[name] for name in usable]), settings.confidence, settings.range)
     if lost:
         why = f"the weights of {', '.join(lost)} have collapsed, and what they are worth is not known; of the others, {found.why}"
-        return PolicyRanking(order, found.order[0], None, None, found.values, found.differences, size, why, metrics)
-    return PolicyRanking(
-        found.order, found.order[0], found.best, found.regret, found.values, found.differences, size, found.why, metrics
-    )
+        each = found.values, found.differences
+        return PolicyRanking(order, found.order[0], None, None, *each, size, why, metrics, doubts)
+    named = found.order[0], found.best, found.regret
+    return PolicyRanking(found.order, *named, found.values, found.differences, size, found.why, metrics, doubts)
+
+
+def _doubts(logged: Mapping[str, Trajectories], rows: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Warnings of t intervals whose variance few trajectories decide; the returns are the same for all policies."""
+    notes = few(next(iter(logged.values())).returns, "the logged returns")
+    return sum((few(x, f"the estimate of {name}") for name, x in rows.items()), notes)
 
 
 def _contributions(logged: Trajectories, method: Form) -> np.ndarray:

@@ -103,7 +103,7 @@ def shrunk_doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, kin
     if not model.honest:
         reasons += ("no standard error and no interval: the model was fitted to the one trajectory that it corrects",)
     summed = None if reasons else Summed.mean(found.contribution)
-    intervals, missing = intervals_of(overall, settings, summed, None, False, None)
+    intervals, error, more = intervals_of(overall, settings, summed, None, False, None)
     name = "τ" if kind == "switch" else "λ"
     if found.changed > 0:
         notes += (
@@ -113,14 +113,14 @@ def shrunk_doubly_robust(log: Log, policy: TargetPolicy, settings: Settings, kin
     return Estimate(
         value=overall.value,
         state_values=log.state_values(settings.rule, lambda share: float(share @ found.contribution)),
-        standard_error=None if reasons else overall.standard_error,
+        standard_error=error,
         intervals=intervals,
         effective_sample_size=overall.effective_sample_size,
         largest_weight_share=overall.largest_weight_share,
         pareto_k=k,
         bellman_error=model.bellman_error,
         converged=model.converged,
-        warnings=(*model.warnings, *reasons, *notes, *missing),
+        warnings=(*model.warnings, *reasons, *notes, *more),
     )
 
 

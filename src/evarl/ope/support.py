@@ -69,24 +69,24 @@ def support(
         data = data.rows(rng.permutation(data.trajectories)[: max(2, data.trajectories * MOST // entries)])
     mask = np.asarray(data.mask)
     owner, step = np.nonzero(mask)
-    scaled = _Scaled(config, data, step)
+    scaled = Scaled(config, data, step)
     clock = np.zeros(len(states), int) if times is None else np.asarray(times)
     queries = scaled.points(np.asarray(states), clock)
     drawn = rng.permutation(len(owner))[:SAMPLE]
     sample = scaled.points(np.asarray(data.observation)[mask][drawn], step[drawn])
-    pool, sole, row = _pool(np.asarray(data.observation)[mask], owner, step, config.time_feature, rng)
+    pool, sole, row = pool_of(np.asarray(data.observation)[mask], owner, step, config.time_feature, rng)
     points = scaled.points(*pool)
-    between = _distances(sample, points)
+    between = distances(sample, points)
     own = owner[drawn][:, None] == sole[None]
     if data.trajectories == 1:
         own = row[drawn][:, None] == np.arange(len(points))[None]
     usual = np.where(own, np.inf, between).min(axis=1)
     usual = usual[np.isfinite(usual)] if np.isfinite(usual).any() else np.zeros(1)
-    distance = _distances(queries, points).min(axis=1)
+    distance = distances(queries, points).min(axis=1)
     return Support(distance, usual, np.array([conformal_p_value(usual, one) for one in distance]))
 
 
-class _Scaled:
+class Scaled:
     """Observations and steps as points."""
 
     def __init__(self, config: FQEConfig, data: LoggedData, step: Int[np.ndarray, " M"]):
@@ -100,6 +100,7 @@ class _Scaled:
         self.clock = max(float(step.std()), SAME)
 
     def points(self, observation: np.ndarray, step: Int[np.ndarray, " B"]) -> Float[np.ndarray, "B D"]:
+        """In deviations of each entry, and of the time if that matters."""
         flat = observation.reshape(len(observation), -1).astype(np.float64)
         if self.levels is None:
             found = (flat - self.mean) / self.deviation
@@ -112,7 +113,7 @@ class _Scaled:
         return np.concatenate([found, step[:, None] / self.clock], axis=1) if self.timed else found
 
 
-def _pool(
+def pool_of(
     seen: np.ndarray,
     owner: Int[np.ndarray, " M"],
     step: Int[np.ndarray, " M"],
@@ -137,7 +138,8 @@ def _pool(
     return (seen[first], step[first]), sole, row.reshape(-1)
 
 
-def _distances(points: Float[np.ndarray, "m D"], others: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "m n"]:
+def distances(points: Float[np.ndarray, "m D"], others: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "m n"]:
+    """Between all points of two sets; those within rounding error are 0."""
     square = (points**2).sum(axis=1)[:, None] + (others**2).sum(axis=1)[None] - 2 * points @ others.T
     found = np.sqrt(np.maximum(square, 0.0))
     return np.where(found < SAME * (1 + np.sqrt((others**2).sum(axis=1).max())), 0.0, found)

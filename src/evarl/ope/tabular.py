@@ -22,6 +22,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from evarl.errors import InputError
+from evarl.ope.checks import fit_warnings
 from evarl.ope.dataset import LoggedData
 from evarl.ope.doubly_robust import ModelValues
 from evarl.ope.fqe_table import row_observations, rows, target_actions
@@ -84,7 +85,12 @@ def tabular(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
         raise InputError(why)
     prepared = prepare_tabular(settings.fitting(), log.data, policy, log.discount)
     solve = partial(solve_tabular, *prepared)
-    return solved_estimate(log, settings, solve, prepared[1].trajectory, _notes)
+
+    def notes(solved: Solved) -> tuple[str, ...]:
+        assert isinstance(solved, TabularQ)
+        return _notes(solved) or fit_warnings(log, policy, settings, solved.values_of(log.data), tabular=True)
+
+    return solved_estimate(log, settings, solve, prepared[1].trajectory, notes)
 
 
 def tabular_obstacle(log: Log) -> str | None:
@@ -154,8 +160,7 @@ def solve_tabular(
     return TabularQ(distinct, transitions, policy, np.stack(qs), np.stack(vs), np.stack(outs))
 
 
-def _notes(solved: Solved) -> tuple[str, ...]:
-    assert isinstance(solved, TabularQ)
+def _notes(solved: TabularQ) -> tuple[str, ...]:
     chance = solved.start_unlogged()
     if chance <= UNLOGGED:
         return ()

@@ -1,17 +1,18 @@
 """Intervals of weighted estimates, and reasons not to give any."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
 
 from evarl.errors import InputError
 from evarl.ope.importance import Steps, WeightedEstimate, log_weights
-from evarl.ope.resampling import Summed, bootstrap
+from evarl.ope.resampling import Summed, bootstrap, jackknife
 from evarl.ope.settings import Settings
 from evarl.ope.tails import pareto_k
-from evarl.stats.intervals import Interval, bernstein_interval, hoeffding_interval, percentile_interval
+from evarl.stats.intervals import Interval, bernstein_interval, hoeffding_interval
+from evarl.stats.skewed import bootstrap_interval, skewed_t_interval, variance_freedom
 
 NONE = "no standard error and no interval"
 UNRELIABLE, DOUBTFUL = 0.7, 0.5
@@ -23,6 +24,9 @@ EVEN = 0.75
 UNEXPECTED = 2.5
 """Standard errors between the mean weight and 1 beyond which the weights cannot be right. By chance it happens in 1 % of logs;
 where the large weights have not been seen it is the one sign of it, since effective sample size and k̂ then look well."""
+FEW = 25.0
+"""Degrees of freedom of a variance below which intervals are doubtful: n < 12.5 G₁² implies it, by which skewness raises the
+error of a 95 % t interval to 7 %."""
 
 
 def tail(steps: Steps, contribution: Float[np.ndarray, " N"]) -> tuple[float | None, tuple[str, ...]]:
@@ -65,6 +69,27 @@ def doubts(steps: Steps, found: WeightedEstimate, settings: Settings) -> tuple[s
     return tuple(reasons)
 
 
+def few(values: Float[np.ndarray, " N"], what: str) -> tuple[str, ...]:
+    """A warning if the variance of numbers, one of each trajectory, rests on few of them (`variance_freedom`)."""
+    if len(values) < 2 or not np.isfinite(values).all():
+        return ()
+    freedom = variance_freedom(values)
+    if freedom >= min(FEW, EVEN * (len(values) - 1)):
+        return ()
+    return (
+        f"few trajectories decide the variance of {what}, which has {freedom:.1f} degrees of freedom: intervals may miss more "
+        "often than they say, since rare values were seen too seldom",
+    )
+
+
+class Found(NamedTuple):
+    """Intervals by name, the standard error, and warnings: why an interval is missing or doubtful."""
+
+    intervals: dict[str, Interval]
+    standard_error: float | None
+    warnings: tuple[str, ...]
+
+
 def intervals_of(
     found: WeightedEstimate,
     settings: Settings,
@@ -72,32 +97,32 @@ def intervals_of(
     size: float | None,
     bounded: bool,
     folds: Int[np.ndarray, " N"] | None,
-) -> tuple[dict[str, Interval], tuple[str, ...]]:
-    """Intervals by name, and why some are missing.
+) -> Found:
+    """Intervals of a weighted estimate.
 
-    Bootstrap and t need the `summed` form. `size` is the effective sample size of self-normalised forms, which is then the
-    count of the t interval. Hoeffding and Bernstein intervals need a range, and are valid only where `bounded`; `folds` are
-    those within which contributions are independent, None for all of them together.
+    Standard error, bootstrap and t need the `summed` form, and are by its jackknife. `size` is the effective sample size of
+    self-normalised forms, which limits the degrees of freedom. Hoeffding and Bernstein intervals need a range, and are valid
+    only where `bounded`; `folds` are those within which contributions are independent, None for all of them together.
     """
-    intervals, confidence, count = {}, settings.confidence, len(found.contribution)
+    intervals, confidence = {}, settings.confidence
+    error, notes, freedom = None, tuple[str, ...](), None if size is None else size - 1
     if summed is not None:
+        each = jackknife(summed)
         again = bootstrap(summed, settings.resamples, np.random.default_rng(settings.random_seed % 2**64))
-        intervals["bootstrap"] = percentile_interval(found.value, again, confidence)
-        n, error = float(count), found.standard_error
-        if size is not None:
-            n, error = size, error * np.sqrt((1 - 1 / count) * size / (size - 1))
-        half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * error)
-        intervals["t"] = Interval(found.value, found.value - half, found.value + half, confidence, "t")
+        intervals["bootstrap"] = bootstrap_interval(found.value, again, each, confidence, freedom)
+        intervals["t"] = skewed_t_interval(found.value, each, confidence, freedom)
+        error, notes = float(each.std(ddof=1) / len(each) ** 0.5), few(each, "the estimate")
     if settings.range is None or not bounded or not np.isfinite(found.contribution).all():
-        return intervals, ()
+        return Found(intervals, error, notes)
     parts = [found.contribution] if folds is None else [found.contribution[folds == k] for k in range(folds.max() + 1)]
     if min(map(len, parts)) < 2:
-        return intervals, ()
+        return Found(intervals, error, notes)
     try:
         bounds = [_together(form, parts, settings) for form in (bernstein_interval, hoeffding_interval)]
-    except InputError as error:
-        return intervals, (f"no Hoeffding or Bernstein interval, since the range does not hold: {error}",)
-    return intervals | {bound.method: bound for bound in bounds}, ()
+    except InputError as refused:
+        notes += (f"no Hoeffding or Bernstein interval, since the range does not hold: {refused}",)
+        return Found(intervals, error, notes)
+    return Found(intervals | {bound.method: bound for bound in bounds}, error, notes)
 
 
 def _together(form: Callable[..., Interval], parts: list[Float[np.ndarray, " n"]], settings: Settings) -> Interval:

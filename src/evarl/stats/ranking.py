@@ -8,7 +8,8 @@ from jaxtyping import Float
 
 from evarl.errors import InputError
 from evarl.stats import inputs
-from evarl.stats.intervals import Interval, bernstein_interval, t_interval
+from evarl.stats.intervals import Interval, bernstein_interval
+from evarl.stats.skewed import skewed_t_interval
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ def rank_means(
 ) -> Ranking:
     """Ranks P alternatives, each the mean of N contributions; contribution i of all comes from the same observation i.
 
-    Intervals hold simultaneously for P values and P(P − 1)/2 differences (Bonferroni): Student's t, asymptotic; or empirical
-    Bernstein with a `span` that is known to contain every possible contribution. Differences are those of pairs, so what
-    alternatives have in common does not widen them.
+    Intervals hold simultaneously for P values and P(P − 1)/2 differences (Bonferroni): Student's t, asymptotic, with ends that
+    are corrected for skewness (`skewed_t_interval`); or empirical Bernstein with a `span` that is known to contain every possible
+    contribution. Differences are those of pairs, so what alternatives have in common does not widen them.
 
     >>> found = rank_means(["a", "b"], np.array([[0.0, 9.0, 5.0, 2.0], [1.0, 10.1, 6.0, 3.1]]))
     >>> found.order, found.best, found.values["a"].high > found.values["b"].low
@@ -52,7 +53,7 @@ def rank_means(
     each = 1 - (1 - confidence) / (count * (count + 1) / 2)
 
     def interval(x: Float[np.ndarray, " N"], ends: tuple[float, float] | None) -> Interval:
-        return t_interval(x, each) if ends is None else bernstein_interval(x, *ends, each)
+        return skewed_t_interval(float(x.mean()), x, each) if ends is None else bernstein_interval(x, *ends, each)
 
     gap = None if span is None else (span[0] - span[1], span[1] - span[0])
     place = np.argsort(-rows.mean(axis=1), kind="stable").tolist()
