@@ -2,6 +2,8 @@ from .cdf_model import KernelCDF as KernelCDF
 from .cross_fitting import OwnModel as OwnModel
 from .dataset import LoggedData as LoggedData
 from .estimation import estimate as estimate, estimate_many as estimate_many
+from .files import read as read
+from .flat import MissingFinalObservation as MissingFinalObservation
 from .guarantees import (
     GuaranteedBound as GuaranteedBound,
     GuaranteeSettings as GuaranteeSettings,
