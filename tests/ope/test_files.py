@@ -139,7 +139,7 @@ def test_the_last_step_can_be_left_out_instead():
 
 def test_or_the_log_is_refused():
     with pytest.raises(
-        InputError, match="final_observation: is missing in 1 of 2 .*; must be given, or set missing-final"
+        InputError, match=r"final_observation: is missing in 1 of 2 .*; must be given, or set missing-final"
     ):
         ope.LoggedData.from_flat(small(), missing_final="refuse")
 
