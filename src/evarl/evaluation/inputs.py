@@ -1,7 +1,6 @@
 """Inputs of measurements: runs, random keys, and policies of runs, of files, or made by a Python function of the user."""
 
 import importlib
-import inspect
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +16,7 @@ from jaxtyping import Array
 from evarl.assessment.behaviour import Policy
 from evarl.errors import FileError, InputError
 from evarl.policies.acting import ActingOutside
-from evarl.policies.outside import Gives, OutsidePolicy
+from evarl.policies.outside import Gives, OutsidePolicy, required_parameters
 from evarl.policies.wrap import from_numpy, wrap_policy
 from evarl.ranges import MOST, whole
 from evarl.runs.checks import check_finite
@@ -163,16 +162,6 @@ def outside_policy(policy: OutsidePolicy, world: AnyWorld) -> AssessedPolicy:
     known = policy.gives == "gaussian" or not isinstance(world.action_space, Box)
     found = AssessedPolicy(Partial(acting.act), errors=Partial(acting.errors))
     return found._replace(distribution=Partial(acting.distribution)) if known else found
-
-
-def required_parameters(function: Any) -> int:
-    """The number of positional parameters without default; 2 where that is not known."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 2
-    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return sum(one.kind in kinds and one.default is one.empty for one in parameters)
 
 
 def _gives(name: str, function: Any, world: AnyWorld) -> Gives:

@@ -12,6 +12,7 @@ from .guarantees import (
 from .log import CollapsedWeights as CollapsedWeights, Estimate as Estimate, Log as Log
 from .metrics import PolicyMetrics as PolicyMetrics, policy_metrics as policy_metrics
 from .minari import from_minari as from_minari
+from .outside import from_log_prob as from_log_prob, target_policy as target_policy, uniform_policy as uniform_policy
 from .policy import TargetPolicy as TargetPolicy
 from .ranking import PolicyRanking as PolicyRanking, rank_policies as rank_policies
 from .registry import (

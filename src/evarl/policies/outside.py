@@ -147,3 +147,17 @@ def source_of(function: Callable[..., Any]) -> str:
         return inspect.getsource(inner)
     except (OSError, TypeError):
         return ""
+
+
+def required_parameters(function: Any) -> int:
+    """The number of positional parameters of a function without default; 2 where that is not known.
+
+    >>> required_parameters(lambda observation, scale=1.0: observation)
+    1
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return sum(one.kind in kinds and one.default is one.empty for one in parameters)
