@@ -181,9 +181,7 @@ def _print_file(found: "LoggedFile", confidence: float) -> None:
     one = found.found
     _print(one, confidence, f"{found.policy} from {found.log}: {one.trajectories} trajectories, {one.steps} steps")
     if (returns := found.distribution) is not None:
-        table = PlainTable(
-            "return", "value", f"{confidence:.0%} band", title="distribution of returns (self-normalised)"
-        )
+        table = PlainTable("return", "value", f"{confidence:.0%} band", title="distribution of returns")
         for name, (value, band) in quantiles(returns).items():
             table.add_row(name, number(value), _band(band))
         print()

@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -135,6 +136,11 @@ class OutsidePolicy:
             raise InputError(
                 f"{self.description}: gives {self.gives}, and {where} has actions {action_space}; must give {' or '.join(kinds)}"
             )
+
+
+def structure_of(network: Any) -> str:
+    """How a network prints itself, without addresses in memory."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(network))
 
 
 def source_of(function: Callable[..., Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from evarl.errors import FileError, InputError
-from evarl.policies.outside import Gives, OutsidePolicy
+from evarl.policies.outside import Gives, OutsidePolicy, structure_of
 from evarl.policies.threads import one_thread
 from evarl.storage.files import check_regular, reason
 from evarl.worlds.spaces import Space, as_space
@@ -58,7 +58,7 @@ def from_stable_baselines3(model: Any, deterministic: bool = False, normalize: A
         parameters |= {f"normalize.{key}": np.asarray(one) for key, one in extra.items()}
         told += ", observations normalised"
     shape = None if number else _shape(shown)
-    return OutsidePolicy(function, gives, told, parameters, str(network), _versions(), shape, space)
+    return OutsidePolicy(function, gives, told, parameters, structure_of(network), _versions(), shape, space)
 
 
 def load_stable_baselines3(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from evarl.errors import InputError
-from evarl.policies.outside import Gives, OutsidePolicy, source_of
+from evarl.policies.outside import Gives, OutsidePolicy, source_of, structure_of
 from evarl.policies.stable_baselines3 import from_stable_baselines3
 from evarl.policies.threads import one_thread
 
@@ -58,7 +58,7 @@ def from_torch(
         with one_thread():
             return _plain(module(seen), gives)
 
-    structure = str(weights) if isinstance(weights, torch.nn.Module) else ""
+    structure = structure_of(weights) if isinstance(weights, torch.nn.Module) else ""
     told = f"PyTorch {type(module).__name__} ({gives})" if description is None else description
     held = {name: _array(one) for name, one in arrays.items()}
     return OutsidePolicy(function, gives, told, held, structure + source_of(module), {"torch": torch.__version__})
