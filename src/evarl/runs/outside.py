@@ -75,7 +75,7 @@ class OutsideRun(Run):
             )
         expected = _arrays(self.outside)
         same = arrays.keys() == expected.keys() and all(_same(arrays[name], expected[name]) for name in arrays)
-        if not same or about.get("gives") != self.outside.gives:
+        if not same or about.get("policy") != self.outside.sha256:
             told = " ".join(str(about.get("description")).split())
             raise InputError(
                 f"{self.path}: is the directory of another policy ({told}, {about.get('policy', '')[:12]}…); this one is "
