@@ -35,6 +35,7 @@ LEVELS = (
     ("sizes",),
     ("worlds",),
     ("agents",),
+    ("policies",),
     ("simulation",),
     ("assessment",),
     ("evaluators",),

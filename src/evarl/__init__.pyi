@@ -8,6 +8,7 @@ from . import (
     evaluators as evaluators,
     learning as learning,
     ope as ope,
+    policies as policies,
     simulation as simulation,
     stats as stats,
     truth as truth,
@@ -32,6 +33,7 @@ from .evaluators.configuration import (
 )
 from .learning.configuration import TrainConfig as TrainConfig, with_settings as with_settings
 from .learning.presets import preset as preset
+from .policies.wrap import wrap_policy as wrap_policy
 from .runs.run import Run as Run
 from .runs.train import train as train
 from .storage.modules import allow_modules as allow_modules

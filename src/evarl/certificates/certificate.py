@@ -15,7 +15,7 @@ from evarl.errors import FileError
 from evarl.storage.files import CONTROL, write_bytes
 from evarl.storage.plain import as_declared, read_json
 
-FORMAT = 4
+FORMAT = 5
 """Number of the format of certificates and ledgers."""
 BESIDE = ("sha256", "signature")
 """Fields of the file that are not part of the checksum."""

@@ -1,5 +1,6 @@
 """The policy that a certificate is about: its files, its rollouts and its evaluator's predictions."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from evarl.errors import FileError, InputError
 from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.runs.assessments import ASSESSMENT
 from evarl.runs.checks import not_fitted
+from evarl.runs.outside import OutsideRun, is_outside
 from evarl.runs.run import Run
 from evarl.simulation.episodes import StartStates
 from evarl.simulation.rollouts import Act
@@ -62,7 +64,16 @@ class CertifiedPolicy:
     @functools.cached_property
     def act(self) -> Act:
         """The policy as a function from key and observations to actions."""
+        if isinstance(self.run, OutsideRun):
+            return Partial(self.run.acting.act)
         return Partial(self.run.learner.agent.act, self.run.policy_state(self.seed))
+
+    def check(self) -> None:
+        """Raise FileError or InputError if the policy cannot be loaded, or is not the one of its run."""
+        if isinstance(self.run, OutsideRun):
+            self.run.checked()
+        else:
+            self.run.policy_state(self.seed)
 
     def files(self) -> dict[str, str]:
         """SHA-256 of the files that determine the policy and its prediction, by name within the run."""
@@ -117,7 +128,8 @@ class CertifiedPolicy:
 
     def deploy(self, starts: StartStates, key: Key) -> Float[np.ndarray, " n"]:
         """Discounted returns of whole episodes from start states."""
-        return simulator_for(self.world).episode_returns(self.act, starts, key).discounted
+        with self.run.acting.errors() if isinstance(self.run, OutsideRun) else contextlib.nullcontext():
+            return simulator_for(self.world).episode_returns(self.act, starts, key).discounted
 
     def rollouts(self, key: Key, batch: int) -> Iterator[Rollouts]:
         """An endless iterator over batches of rollouts; the number of batches that are used does not change any of them."""
@@ -142,4 +154,10 @@ def open_policy(run: Run | str | Path, seed: int | None) -> CertifiedPolicy:
     run = run if isinstance(run, Run) else Run.load(run)
     if seed is not None and seed not in run.seeds:
         raise InputError(f"seed: {seed} is not one of this run's seeds {run.seeds[0]} to {run.seeds[-1]}")
-    return CertifiedPolicy(run, run.seeds[0] if seed is None else seed)
+    seed = run.seeds[0] if seed is None else seed
+    if not isinstance(run, OutsideRun) and is_outside(run, seed):
+        raise InputError(
+            f"{run.path}: is about an outside policy, and files do not decide what is executed; give the policy, with "
+            "--policy-sb3 or --policy-import, in Python as an OutsideRun or Reliance(policy=…)"
+        )
+    return CertifiedPolicy(run, seed)

@@ -59,7 +59,8 @@ def issue_certificate(
     The same terms give the same rollouts, so a certificate that was issued is not made again, and an interrupted test is
     continued. A threshold that follows from an earlier certificate for the policy is answered from it.
 
-    The policy is that of the run's first seed unless given, and the terms are a lower bound on J from 1 000 rollouts.
+    A policy that this package did not train is certified in a directory of its own, `OutsideRun.create(...)`. Otherwise the
+    policy is that of the run's first seed unless given, and the terms are a lower bound on J from 1 000 rollouts.
     Terms with a site use the newest finished calibration of sites that agrees with them. `from_policies` are the runs of the
     calibration policies of the claim new-policy; `again` allows a further test of a claim
     that was tested before, and the levels of all tests add up; `sign_with` is the PEM file of an Ed25519 private key; `notify` is

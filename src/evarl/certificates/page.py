@@ -96,6 +96,11 @@ def _assumptions(protocol: Protocol) -> list[str]:
         else "There is no nonce, so the issuer could have tried protocols until one was lucky. evarl verify therefore makes "
         "fresh rollouts; rely on its result, not on this page alone.",
     ]
+    if protocol.outside:
+        found.append(
+            f"The policy was not trained by this package: {protocol.outside}. The SHA-256 of its file covers its parameters and "
+            "its code, and whoever verifies gives the policy anew. Libraries that it calls are not part of it."
+        )
     if protocol.two_valued:
         found.append("Every return is one of the two ends of the range. This was stated by the issuer.")
     if protocol.range_from is not None:

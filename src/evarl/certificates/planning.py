@@ -11,6 +11,7 @@ from evarl.certificates.conclusions import least_rollouts
 from evarl.certificates.protocol import Protocol, Terms, policy_name
 from evarl.errors import InputError
 from evarl.learning.configuration import differences
+from evarl.runs.outside import OutsideRun
 from evarl.runs.run import Run
 from evarl.sizes import check_time
 from evarl.stats import inputs
@@ -38,7 +39,7 @@ def make_protocol(
         )
     for one in (policy, *calibration):
         # Policies and evaluators are loaded, so that invalid ones are refused before the test is registered.
-        one.run.policy_state(one.seed)
+        one.check()
         if one.has_evaluator and one.not_fitted and claim.about_evaluator:
             raise InputError(f"claim: {one.run.path}: {one.not_fitted}")
     rollouts = terms.number()
@@ -67,6 +68,7 @@ def make_protocol(
         two_valued=terms.two_valued,
         world_sha256=_world_file(world.name),
         contexts=tuple(map(str, world.contexts)),
+        outside=policy.run.outside.description if isinstance(policy.run, OutsideRun) else "",
         **settings | claim.plan(policy, terms, calibration),
     )
     _check_threshold(protocol)

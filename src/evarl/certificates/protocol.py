@@ -93,6 +93,8 @@ class Protocol:
     """The new site: NAME=VALUE for each context, or drawn:NUMBER; empty in a calibration."""
     predictor: PredictorName | None = None
     """For claims about sites: what the margin is added to."""
+    outside: str = ""
+    """What the policy is, if this package did not train it; its parameters and code are in the policy's file."""
 
     @property
     def calibrating(self) -> "Protocol":

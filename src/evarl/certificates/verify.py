@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from evarl.certificates.protocol import Protocol
 from evarl.certificates.signing import Signature
 from evarl.errors import EvarlError, FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.outside import OutsideRun
 from evarl.storage.files import refuse_links_out
 
 
@@ -36,6 +38,8 @@ class Reliance:
     """SHA-256 of a ledger entry that was published before."""
     from_policies: Sequence[str | Path] = ()
     """Runs of the calibration policies of the claim new-policy."""
+    policy: Any = None
+    """The outside policy that the certificate is about, or what `evarl.wrap_policy` recognises."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,12 @@ def verify_certificate(
     if changed:
         return found
     keep_compiled_programs()
-    test, differing = _check(certificate, path, folder, reliance.from_policies)
+    test, differing = _check(certificate, path, folder, reliance)
     changed |= differing
     if changed or test is None or not rerun:
         return found
-    reasons = obstacles(certificate)
+    tested = test.policy.run
+    reasons = obstacles(certificate) + (tested.other_versions() if isinstance(tested, OutsideRun) else [])
     found.notes.extend(f"bits are not compared: {reason}" for reason in reasons)
     if not reasons:
         changed |= same_rollouts(certificate, test, notify)
@@ -109,17 +114,16 @@ def verify_certificate(
     return found
 
 
-def _check(
-    certificate: Certificate, path: Path, run: Path, from_policies: Sequence[str | Path]
-) -> tuple[PolicyTest | None, Changes]:
+def _check(certificate: Certificate, path: Path, run: Path, reliance: Reliance) -> tuple[PolicyTest | None, Changes]:
     """The test of a certificate in its run, and what does not follow from it."""
-    protocol = certificate.protocol
+    protocol, from_policies = certificate.protocol, reliance.from_policies
     if CLAIMS[protocol.claim].other_policies and not from_policies:
         raise InputError(
             f"from-policies: is missing; {protocol.claim} is verified with the runs of its calibration policies"
         )
     try:
-        policy = open_policy(run, protocol.seed)
+        own = run if reliance.policy is None else OutsideRun.open(run, reliance.policy)
+        policy = open_policy(own, protocol.seed)
         calibration = calibration_of(policy, calibration_runs(from_policies))
     except FileError as error:
         return None, {"run": str(error)}

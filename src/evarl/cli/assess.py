@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from evarl.cli.outside import OPTIONS, OutsideOptions, only_one, sb3_policy
 from evarl.cli.parsing import PrintsResults, RunPath, options, parse
 from evarl.cli.tables import PlainTable, notify, number, print_table
 from evarl.errors import plain_text
@@ -24,7 +25,7 @@ MOST_RANGES = 6
 
 
 @dataclass(frozen=True)
-class Assess(PrintsResults):
+class Assess(PrintsResults, OutsideOptions):
     """Roll a policy through a run's assessment once, and predict its deployment value with the run's evaluator.
 
     The value has an interval, and behaviour that the evaluator knows nothing about is reported first. For both, perturbed
@@ -40,7 +41,8 @@ class Assess(PrintsResults):
     policy_seed: int = 0
     """Index of the seed in a checkpoint, counted from 0."""
     policy_import: str | None = None
-    """Another policy as module:name, a Python function (key, observations) → (actions, log-probabilities or None)."""
+    """Another policy as module:name: a function of JAX, (key, observations) → (actions, log-probabilities or None); a function of
+    NumPy, observations → actions or probabilities; or what evarl.policies made of a model."""
     evaluator: str | None = None
     """File of another evaluator for the same assessment, made by `evarl pretrain` or evaluator/seed-N.safetensors of a run."""
     states: str = ""
@@ -55,7 +57,7 @@ class Assess(PrintsResults):
     """Hidden number of the site on which the policy is assessed, once for each that varies; by default drawn as in training."""
     truth_episodes: int | None = None
     """Episodes by which the true value on this site is measured where it is not exact; by default 256, or 32 in worlds on the
-    host; 0: none."""
+    host; 0: none. In a single world, episodes that measure the value of a policy from elsewhere; by default none."""
     interval: bool = True
     """Whether to try perturbed policies for an interval and a warning; --no-interval is quicker the first time."""
 
@@ -67,7 +69,11 @@ def run(arguments: list[str]) -> None:
     from evarl.evaluation.assess import assess  # imports JAX
     from evarl.report.records import assessment_record
 
-    found = assess(**options(command))
+    settings = options(command, *OPTIONS)
+    only_one({"policy": command.policy, "policy-import": command.policy_import, "policy-sb3": command.policy_sb3})
+    if (outside := sb3_policy(command)) is not None:
+        settings["policy"] = outside
+    found = assess(**settings)
     if not command.json:
         _print(found)
     elif found.not_fitted is not None:
@@ -115,7 +121,8 @@ def _print(found: "AssessmentResult") -> None:
     if found.truth is not None:
         value, error, episodes = found.truth
         source = "exact, by dynamic programming" if error is None else f"{episodes} episodes"
-        print(f"true value on this site {number(value, error=error)} ({source})")
+        where = "" if found.context is None else " on this site"
+        print(f"true value{where} {number(value, error=error)} ({source})")
 
 
 def _ranges(lowest: "np.ndarray", highest: "np.ndarray") -> str:

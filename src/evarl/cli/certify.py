@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from evarl.certificates.names import DESCRIPTIONS, ClaimName, PredictorName
+from evarl.cli.outside import OutsideOptions, only_one, sb3_policy
 from evarl.cli.parsing import OpensRuns, parse
-from evarl.errors import plain_text
+from evarl.errors import InputError, plain_text
 
 if TYPE_CHECKING:
     from evarl.certificates.issue import Issued
@@ -45,14 +46,26 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Certify(OpensRuns):
+class Certify(OpensRuns, OutsideOptions):
     """Issue a certificate for the final policy of a run: a JSON file and a page, in the run's folder certificates.
+
+    A policy of another package is given by --policy-sb3 or --policy-import, and its world by --world; RUN is then a directory for
+    its certificates, which is made if need be. Claims about evaluators are not possible for it.
 
     Exit code 0: certified, or bounded if no threshold or epsilon is given; 1: refuted or not shown; 2: invalid input.
     """
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Directory of a finished run."""
+    """Directory of a finished run; for a policy of another package, one for its certificates."""
+    policy_import: str | None = None
+    """A policy of another package as module:name: a function of NumPy, observations → actions or probabilities, or what
+    evarl.policies made of a model."""
+    world: str | None = None
+    """World of a policy of another package, such as gymnasium/CartPole-v1; not needed again for a directory that was made."""
+    horizon: int | None = None
+    """Time limit of that world in steps; its own unless given."""
+    discount: float | None = None
+    """Discount of that policy's return; 1 unless given, the sum of rewards."""
     claim: Annotated[ClaimName, tyro.conf.arg(help=CLAIMS)] = "mean-return"
     seed: int | None = None
     """Seed of the policy and its evaluator; by default the first of the run."""
@@ -84,12 +97,13 @@ def run(arguments: list[str]) -> int:
 
     more = {name: getattr(command, name) for name in ("claim", "delta", "epsilon", "two_valued", "site", "predictor")}
     asked = terms(command.test, **more)
+    run: Any = outside_run(command) or command.run
     if command.plan:
-        plan = planned(command.run, asked, command.seed, command.from_policies).protocol.plan
+        plan = planned(run, asked, command.seed, command.from_policies).protocol.plan
         print(json.dumps({"plan": plan}) if command.test.json else f"plan: {plan}")
         return 0
     issued = issue_certificate(
-        command.run,
+        run,
         asked,
         seed=command.seed,
         from_policies=command.from_policies,
@@ -102,6 +116,21 @@ def run(arguments: list[str]) -> int:
     else:
         print_issued(issued, command.test.threshold)
     return 0 if issued.outcome in ("certified", "bounded") else 1
+
+
+def outside_run(command: Certify) -> Any:
+    """The directory of the policy of another package that the options name; None if there is none."""
+    only_one({"policy-sb3": command.policy_sb3, "policy-import": command.policy_import})
+    outside = sb3_policy(command)
+    if outside is None and command.policy_import is None:
+        for name in ("world", "horizon", "discount"):
+            if getattr(command, name) is not None:
+                raise InputError(f"{name}: is that of the run; may be given with --policy-sb3 or --policy-import only")
+        return None
+    from evarl.evaluation.outside import outside_directory  # imports JAX
+
+    place = command.world, command.horizon, command.discount
+    return outside_directory(command.run, outside or command.policy_import, *place)
 
 
 def print_issued(issued: "Issued", threshold: float | None = None) -> None:
@@ -122,7 +151,8 @@ def print_issued(issued: "Issued", threshold: float | None = None) -> None:
     print(f"  rollouts: {conclusion.rollouts}")
     print(f"  head of the ledger: {ledger_head(issued)}")
     path, html = plain_text(str(issued.path)), plain_text(str(issued.html))
-    print(f"\ncertificate in {path}, page in {html}; check it with: evarl verify {path}")
+    again = " --policy-sb3 FILE (or --policy-import)" if issued.certificate.protocol.outside else ""
+    print(f"\ncertificate in {path}, page in {html}; check it with: evarl verify {path}{again}")
 
 
 def terms(effort: Effort, **more: Any) -> "Terms":

@@ -23,7 +23,7 @@ COMMANDS = {
     "compare": "test which of several policies reach a threshold, the most promising first",
     "verify": "check a certificate: its files, its numbers and its rollouts",
     "keygen": "make a key pair for signing certificates",
-    "ope": "estimate the values of a run's policies from the logged trajectories of its training",
+    "ope": "estimate the values of policies from logged trajectories of a run, or of a file: CSV, Parquet, NPZ, HDF5",
     "pretrain": "fit an evaluator to all policies of a run, to be frozen in another run",
     "reproduce": "run a study of the paper or our own: jobs, tables, figures, verdicts and a report",
     "worlds": "list the worlds with their spaces, horizon and discount",

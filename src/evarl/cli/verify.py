@@ -3,10 +3,12 @@
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from evarl.cli.outside import OutsideOptions, only_one, sb3_policy
 from evarl.cli.parsing import OpensRuns, parse
 from evarl.errors import plain_text
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Verify(OpensRuns):
+class Verify(OpensRuns, OutsideOptions):
     """Verify a certificate. Exit code 0: verified; 1: not verified, with the reasons; 2: the file is not a certificate, or was
     edited so that its checksum does not fit.
 
@@ -38,6 +40,8 @@ class Verify(OpensRuns):
     """SHA-256 of a ledger entry that was published before; the ledger must contain it."""
     from_policies: tuple[str, ...] = ()
     """For new-policy: the runs of the calibration policies."""
+    policy_import: str | None = None
+    """The policy of another package that the certificate is about, as module:name; or give it with --policy-sb3."""
     files_only: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Make no rollouts: check files, conclusion, page and ledger, and trust the issuer's numbers."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -50,7 +54,15 @@ def run(arguments: list[str]) -> int:
 
     from evarl.certificates.verify import Reliance, verify_certificate  # imports JAX
 
-    reliance = Reliance(command.nonce, command.plan, command.key, command.head, command.from_policies)
+    only_one({"policy-sb3": command.policy_sb3, "policy-import": command.policy_import})
+    policy: Any = sb3_policy(command)
+    if command.policy_import is not None:
+        from evarl.certificates.certificate import load
+        from evarl.evaluation.outside import imported_in
+
+        protocol = load(Path(command.certificate))[0].protocol
+        policy = imported_in(command.policy_import, protocol.world, protocol.horizon)
+    reliance = Reliance(command.nonce, command.plan, command.key, command.head, command.from_policies, policy)
     found = verify_certificate(command.certificate, command.run, reliance, rerun=not command.files_only)
     if command.json:
         print(json.dumps(_record(found)))

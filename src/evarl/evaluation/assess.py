@@ -14,10 +14,20 @@ from evarl.assessment.behaviour import Behaviour
 from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
 from evarl.evaluation.calibration import calibrated
-from evarl.evaluation.inputs import AssessedPolicy, agent_policy, import_policy, opened, read_policy, root_key
+from evarl.evaluation.inputs import (
+    UNKNOWN,
+    AssessedPolicy,
+    agent_policy,
+    import_policy,
+    opened,
+    outside_policy,
+    read_policy,
+    root_key,
+)
 from evarl.evaluation.knowledge import Judgement, judge
 from evarl.evaluation.predictions import Assessed, BehaviourPredictor
 from evarl.evaluators.evaluator import LearntEvaluator, features
+from evarl.policies.wrap import wrap_policy
 from evarl.ranges import whole
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
@@ -86,7 +96,7 @@ class AssessmentResult:
     outside_contexts: list[str] = field(default_factory=list)
     """Sentences about given numbers that training never draws."""
     truth: SiteValue | None = None
-    """In a family of worlds: the policy's value there, unless it was not asked for."""
+    """In a family of worlds: the policy's value there, unless it was not asked for; in a single world, if it was asked for."""
     evaluator: str | None = None
     """File of the evaluator; None for that of the run."""
     judgement: Judgement = Judgement(None, None, None, None)
@@ -125,7 +135,7 @@ class AssessmentResult:
 def assess(
     run: Run | str | Path,
     seed: int | None = None,
-    policy: str | Path | None = None,
+    policy: Any = None,
     policy_import: str | None = None,
     policy_seed: int = 0,
     states: str = "",
@@ -139,12 +149,13 @@ def assess(
 ) -> AssessmentResult:
     """Roll a policy through the run's assessment once and predict its value with the evaluator of `seed` (the first).
 
-    The policy is the final one of that seed, one from a file (`policy`; of a checkpoint the `policy_seed`-th), or a
-    function given as "module:name" (`policy_import`). `evaluator` is a file with another evaluator for the same assessment, such
-    as one made by `evarl pretrain`. In a family of worlds, the assessment is taken on one site, whose
-    `context` is given as {"bridge": 0.4} or drawn. The value there is exact where the world is finite, else measured by
-    `truth_episodes` episodes (256, or 32 on the host; 0 leaves it out). Without an `interval`, no perturbed policies are tried
-    to find out how wrong the evaluator is.
+    The policy is the final one of that seed, one from a file (`policy`; of a checkpoint the `policy_seed`-th), a policy of
+    another package (`policy`, as `evarl.wrap_policy` takes it), or given as "module:name" (`policy_import`). `evaluator` is the
+    file of another evaluator for the same assessment, as made by `evarl pretrain`. In a family of worlds, the assessment is
+    taken on one site, whose `context` is given as {"bridge": 0.4} or drawn. The value there is exact where the world is finite,
+    else measured by `truth_episodes` episodes (256, or 32 on the host; 0 leaves it out); in a single world, that of a policy from
+    elsewhere is measured if they are given. Without an `interval`, no perturbed policies are tried to find out how wrong the
+    evaluator is.
 
     >>> import evarl, tempfile
     >>> fitted = {"evaluator.warmup": 1, "evaluator.initial_steps": 5, "beta": 0.05, "updates": 2, "steps": 8}
@@ -161,11 +172,13 @@ def assess(
     start_key, assessment_key = jax.random.split(root_key(random_seed))
     predictor = BehaviourPredictor(run, replicates, name if policy_import is None else f"policy-import: '{name}'")
     context_key, truth_key = jax.random.split(jax.random.fold_in(start_key, 1))
-    site, on_site = _site(run, context, context_key, truth_episodes)
+    elsewhere = policy_import is not None or not isinstance(policy, str | Path | None)
+    site, on_site = _site(run, context, context_key, None if elsewhere else truth_episodes)
     keys = start_key, assessment_key
-    starts, assessed = _tested(run, predictor, (assessed_policy, learnt.state.probed), site, keys, samples)
-    if site is not None:
-        on_site["truth"] = _truth(run, assessed_policy, site, truth_key, truth_episodes, policy_import is None)
+    with assessed_policy.errors():
+        starts, assessed = _tested(run, predictor, (assessed_policy, learnt.state.probed), site, keys, samples)
+        if site is not None or truth_episodes:
+            on_site["truth"] = _truth(run, assessed_policy, site, truth_key, truth_episodes)
     if interval and not_fitted(learnt, run.config, seed) is None:
         learnt = calibrated(run, seed, learnt, own=evaluator is None)
     found = _result(run, (seed, learnt), name, predictor, starts, assessed)
@@ -264,15 +277,15 @@ def _site(
 
 
 def _truth(
-    run: Run, policy: AssessedPolicy, site: Float[np.ndarray, " P"], key: Key, episodes: int | None, known: bool
+    run: Run, policy: AssessedPolicy, site: Float[np.ndarray, " P"] | None, key: Key, episodes: int | None
 ) -> SiteValue | None:
-    """The policy's value on a site; None if no episodes are asked for. `known`: its probabilities of actions are."""
+    """The policy's value on a site, or in a single world; None if no episodes are asked for."""
     world = run.world
     if episodes is not None:
         whole("truth-episodes", episodes, least=0)
     if episodes == 0:
         return None
-    if known and is_finite(world):
+    if site is not None and policy.distribution is not UNKNOWN and is_finite(world):
         return SiteValue(
             float(exact_values(world, action_probabilities(world, policy.distribution), site[None]).value[0]), None, 0
         )
@@ -280,6 +293,10 @@ def _truth(
     check_rollouts("truth-episodes", episodes, least=2)
     check_states("truth-episodes", episodes, world)
     start_key, walk_key = jax.random.split(key)
+    if site is None:
+        drawn = simulator_for(world).start_states(start_key, episodes)
+        returns = np.asarray(simulator_for(world).episode_returns(policy.act, drawn, walk_key).discounted, np.float64)
+        return SiteValue(float(returns.mean()), float(returns.std(ddof=1) / episodes**0.5), episodes)
     starts = site_starts(world, start_key, site[None], episodes)
     found = measured_values(world, policy.act, starts, walk_key, 1)
     return SiteValue(float(found.value[0]), float(found.standard_error[0]), episodes)
@@ -295,16 +312,17 @@ def _refuse_site(run: Run, context: Sequence[str] | Mapping[str, float] | None, 
         )
 
 
-def _policy(
-    run: Run, seed: int, file: str | Path | None, imported: str | None, index: int
-) -> tuple[AssessedPolicy, str]:
+def _policy(run: Run, seed: int, file: Any, imported: str | None, index: int) -> tuple[AssessedPolicy, str]:
     """The policy that is assessed, and its name."""
     if file is not None and imported is not None:
         raise InputError("policy and policy-import: only one of them can be given")
     if imported is not None:
         return import_policy(imported, run.world), imported
-    if file is not None:
+    if isinstance(file, str | Path):
         return read_policy(run, Path(file), index), str(file)
+    if file is not None:
+        outside = wrap_policy(file)
+        return outside_policy(outside, run.world), outside.description
     return agent_policy(run, run.policy_state(seed)), f"final policy of seed {seed}"
 
 

@@ -2,6 +2,8 @@ from .cdf_model import KernelCDF as KernelCDF
 from .cross_fitting import OwnModel as OwnModel
 from .dataset import LoggedData as LoggedData
 from .estimation import estimate as estimate, estimate_many as estimate_many
+from .files import read as read
+from .flat import MissingFinalObservation as MissingFinalObservation
 from .guarantees import (
     GuaranteedBound as GuaranteedBound,
     GuaranteeSettings as GuaranteeSettings,
@@ -10,6 +12,7 @@ from .guarantees import (
 from .log import CollapsedWeights as CollapsedWeights, Estimate as Estimate, Log as Log
 from .metrics import PolicyMetrics as PolicyMetrics, policy_metrics as policy_metrics
 from .minari import from_minari as from_minari
+from .outside import from_log_prob as from_log_prob, target_policy as target_policy, uniform_policy as uniform_policy
 from .policy import TargetPolicy as TargetPolicy
 from .ranking import PolicyRanking as PolicyRanking, rank_policies as rank_policies
 from .registry import (

@@ -11,6 +11,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Shaped
 
 from evarl.errors import FileError, InputError, unknown_name
+from evarl.ope.flat import MissingFinal, flat_fields
 from evarl.storage.tensors import load_arrays, save_tree
 
 STEPS = ("observation", "action", "reward", "log_prob", "terminated", "truncated")
@@ -119,6 +120,25 @@ class LoggedData(struct.PyTreeNode):
                 raise InputError(f"final_observation: episode {number} has shape {one.shape}; must be {final[0].shape}")
         fields["final_observation"] = np.stack(final)
         return cls.from_arrays(**fields)
+
+    @classmethod
+    def from_flat(cls, fields: Mapping[str, Any], missing_final: MissingFinal = "repeat") -> "LoggedData":
+        """Logged data from arrays in which all steps follow one another, in the layout of D4RL.
+
+        `observations` [S, ...], `actions` [S, ...], `rewards` [S] and `terminals` [S], and where there are any `timeouts` [S],
+        `next_observations` [S, ...] and `infos/action_log_probs` [S]. A trajectory ends where a terminal or a timeout is set, and
+        at the end of the log.
+
+        The final observation of a trajectory is the last of its `next_observations`. Without these, the last observation stands
+        for it (`missing_final="repeat"`), or the last step of trajectories that did not terminate is left out ("drop"): either is
+        said in a warning; "refuse" raises InputError. Terminated trajectories need none.
+
+        >>> data = LoggedData.from_flat({"observations": np.zeros((3, 1)), "actions": np.array([0, 1, 0]),
+        ...     "rewards": np.ones(3), "terminals": np.array([0, 1, 1])})
+        >>> data.trajectories, data.mask.tolist()
+        (2, [[True, True], [True, False]])
+        """
+        return cls.from_arrays(**flat_fields(fields, missing_final))
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file, atomically."""

@@ -1,5 +1,6 @@
 """A log as a table for fitted Q evaluation: one standardised row for each observation, in the order of the steps."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -204,16 +205,24 @@ def target_actions(
 
 
 def compiled(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A policy's function, compiled if it is written in JAX; what is written in NumPy is called as it is."""
-    inside = jax.jit(function)
+    """A policy's function, compiled if JAX can trace it; any other is called on the host, with arrays of NumPy."""
+    inside, traceable = jax.jit(function), functools.cache(functools.partial(_traceable, function))
 
     def call(*arguments: Array | np.ndarray) -> Array:
-        try:
+        if traceable(*(jax.ShapeDtypeStruct(one.shape, jnp.asarray(one[:0]).dtype) for one in arguments)):
             return inside(*(jnp.asarray(one) for one in arguments))
-        except jax.errors.JAXTypeError:
-            return function(*arguments)
+        return function(*arguments)
 
     return call
+
+
+def _traceable(function: Callable[..., Array], *shapes: jax.ShapeDtypeStruct) -> bool:
+    """Whether JAX can trace a function; NumPy and PyTorch raise exceptions of their own on what JAX traces."""
+    try:
+        jax.eval_shape(function, *shapes)
+    except Exception:  # what is wrong with the function itself is raised again where it is called
+        return False
+    return True
 
 
 def _inputs(

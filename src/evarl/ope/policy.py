@@ -12,6 +12,7 @@ from evarl.agents.agent import Agent
 from evarl.agents.distributions import Categorical
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
+from evarl.storage.files import reason
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import Key
 
@@ -26,7 +27,8 @@ CLOSE = 1e-3
 class TargetPolicy(NamedTuple):
     """A policy as functions of a batch [B, ...] of observations.
 
-    They may be written in NumPy or in JAX; fitted Q evaluation has to trace those that it uses, and needs JAX.
+    They may be written in JAX, NumPy or PyTorch. What JAX can trace is compiled where that helps; anything else is called on the
+    host with arrays of NumPy, in blocks.
     """
 
     log_prob: Callable[[Any, Any], Float[Any, " B"]]
@@ -121,21 +123,25 @@ def check_probabilities(chance: Float[np.ndarray, "..."], count: int, actions: i
         raise InputError("policy.probabilities: are below 0 or do not sum to 1; must be probabilities, not logarithms")
 
 
-def check_traceable(policy: TargetPolicy, data: LoggedData) -> None:
-    """Raise InputError if JAX cannot trace what fitted Q evaluation uses of a policy."""
-    seen = jnp.asarray(_sample(data)[0])
+def check_fitted(policy: TargetPolicy, data: LoggedData) -> None:
+    """Raise InputError if what fitted Q evaluation uses of a policy raises an exception at logged observations."""
+    seen = _sample(data)[0]
     uses: dict[str, Callable[[Any], Any] | None] = {"probabilities": policy.probabilities}
     if not data.discrete:
         uses = {"sample": lambda seen: policy.sample(jax.random.PRNGKey(0), seen), "mode": policy.mode}
     for name, function in uses.items():
         try:
             if function is not None:
-                jax.eval_shape(function, seen)
-        except jax.errors.JAXTypeError as error:
+                on_host(function, seen)
+        except Exception as error:  # whatever the user's function raises
             raise InputError(
-                f"policy.{name}: cannot be traced by JAX, which fitted Q evaluation requires; write it with jax.numpy in "
-                "place of NumPy, or use tis, pdis, wis or wpdis, or a model of your own"
+                f"policy.{name}: raises {type(error).__name__} at logged observations of shape {seen.shape} "
+                f"({reason(error)}); must be a function of a batch of them"
             ) from error
+
+
+check_traceable = check_fitted
+"""The name by which `estimation` imports it."""
 
 
 def _sample(data: LoggedData) -> tuple[Shaped[np.ndarray, "B ..."], Shaped[np.ndarray, "B ..."]]:

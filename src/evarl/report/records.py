@@ -61,10 +61,10 @@ def _judgement(found: AssessmentResult) -> dict[str, Any]:
 
 
 def _site(found: AssessmentResult) -> dict[str, Any]:
-    """The site of an assessment in a family of worlds."""
-    if found.context is None:
-        return {}
+    """The site of an assessment in a family of worlds, and the true value where it was measured."""
     truth = None if found.truth is None else found.truth._asdict() | {"exact": found.truth.standard_error is None}
+    if found.context is None:
+        return {} if truth is None else {"truth": truth}
     drawn = {"context_drawn": found.context_drawn, "outside_contexts": found.outside_contexts}
     return {"context": found.context} | drawn | {"truth": truth}
 

@@ -5,5 +5,6 @@ from .assessments import (
     save_evaluator as save_evaluator,
 )
 from .checks import not_fitted as not_fitted
+from .outside import OutsideRun as OutsideRun
 from .run import Run as Run
 from .train import new_assessment as new_assessment

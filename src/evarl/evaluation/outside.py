@@ -1,0 +1,43 @@
+"""Outside policies by the names that users give them, and their directories."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from evarl.errors import InputError
+from evarl.evaluation.inputs import imported, imported_outside
+from evarl.learning.configuration import TrainConfig
+from evarl.policies.outside import OutsidePolicy
+from evarl.runs.outside import OutsideRun
+from evarl.runs.run import Run
+from evarl.worlds.registry import make_world
+
+
+def outside_directory(
+    path: str | Path, policy: Any, world: str | None = None, horizon: int | None = None, discount: float | None = None
+) -> OutsideRun:
+    """The directory of an outside policy, which is made if there is none: a run without training, for certificates.
+
+    The policy is given as "module:name", as an OutsidePolicy, or as what `evarl.wrap_policy` recognises. World, time limit and
+    discount (1 unless given) need not be given for a directory that was made before.
+    """
+    if os.path.lexists(Path(path) / "config.json"):
+        kept = Run.load(path).config
+        world, horizon = world or kept.world, kept.horizon if horizon is None else horizon
+        discount = kept.discount if discount is None else discount
+    if world is None:
+        raise InputError("world: is missing; must be that of the policy, such as gymnasium/CartPole-v1")
+    config = TrainConfig(world=world, horizon=horizon, discount=1.0 if discount is None else discount)
+    if isinstance(policy, str):
+        policy = imported_in(policy, world, horizon)
+    return OutsideRun.create(path, policy, config)
+
+
+def imported_in(name: str, world: str, horizon: int | None = None) -> OutsidePolicy:
+    """The outside policy "module:name", for a world."""
+    found = imported_outside(name, imported(name), make_world(world, horizon))
+    if found is None:
+        raise InputError(
+            f"policy-import: '{name}' is not a function of observations alone; must be one, or made by evarl.policies"
+        )
+    return found
