@@ -32,7 +32,7 @@ from .evaluators.configuration import (
 )
 from .learning.configuration import TrainConfig as TrainConfig, with_settings as with_settings
 from .learning.presets import preset as preset
-from .runs.run import Run as Run
+from .runs.run import Run as Run, load as load
 from .runs.train import train as train
 from .storage.modules import allow_modules as allow_modules
 from .worlds.registry import make_world as make_world, register_world as register_world, world_names as world_names

@@ -1,6 +1,7 @@
 """Training a policy and keeping the run in a directory, with its assessment and frozen evaluator built or read from files."""
 
 import dataclasses
+import inspect
 import os
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from evarl.assessment.assessment import Assessment
 from evarl.errors import InputError, unknown_name
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.base_policies import BasePolicy, build_assessment
-from evarl.learning.configuration import TrainConfig
+from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.learner import Learner, make_learner
 from evarl.learning.presets import preset
 from evarl.runs import directory
@@ -25,6 +26,7 @@ from evarl.runs.limits import check_log, check_training
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.runs.session import Group, Options, Session
+from evarl.settings import checked
 from evarl.sizes import check_assessment
 from evarl.stopping import postponed
 from evarl.worlds.registry import make_world
@@ -32,6 +34,7 @@ from evarl.worlds.registry import make_world
 Notify = Callable[[str], None]
 
 
+@checked
 def train(
     config: TrainConfig | str = "navigation",
     *,
@@ -58,14 +61,14 @@ def train(
         log_megabytes: disk space for a log of deployment trajectories, for off-policy evaluation: the last updates, as
             many as fit. A resumed run keeps the value it was started with.
         watch: called now and then with the number of updates done and of all updates, over all groups of seeds.
-        changes: fields of the configuration to change.
+        changes: settings to change, where `agent={"algorithm": "ppo"}` changes fields of a field.
 
     >>> import evarl, tempfile
     >>> run = evarl.train("navigation", seeds=2, updates=3, out=tempfile.mkdtemp(), quiet=True)
     >>> run.metrics.num_rows
     6
     """
-    settings = changed(preset(config) if isinstance(config, str) else config, changes).resolved()
+    settings = _settings(config, changes)
     settings.validate()
     options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch)
     options.validate()
@@ -78,13 +81,14 @@ def train(
     return _train(_learner(settings, path, kept, options), path, kept, options)
 
 
-def changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig:
-    """A configuration with some fields changed; a wrong field suggests the nearest right one."""
-    fields = [f.name for f in dataclasses.fields(config)]
+def _settings(config: TrainConfig | str, changes: dict[str, Any]) -> TrainConfig:
+    """The configuration with changes; an unknown name may have been meant as an option of `train` too."""
+    base = preset(config) if isinstance(config, str) else config
+    known = {one.name for one in dataclasses.fields(base)}
     for name in changes:
-        if name not in fields:
-            raise unknown_name("setting", name, fields)
-    return dataclasses.replace(config, **changes)
+        if name.partition(".")[0] not in known:
+            raise unknown_name("setting", name, [*sorted(known), *inspect.signature(train).parameters][:-1])
+    return with_settings(base, changes).resolved()
 
 
 def new_assessment(config: TrainConfig, notify: Notify) -> Assessment:
