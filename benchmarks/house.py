@@ -45,6 +45,7 @@ LEVELS = (
     ("ope",),
     ("theory",),
     ("runs",),
+    ("callbacks",),
     ("evaluation",),
     ("report",),
     ("certificates",),

@@ -2,6 +2,7 @@ from . import (
     agents as agents,
     assessment as assessment,
     bounds as bounds,
+    callbacks as callbacks,
     certificates as certificates,
     errors as errors,
     evaluation as evaluation,

@@ -24,6 +24,7 @@ _SIMPLE: dict[Any, str] = {
     type(None): "None",
 }
 _PLURAL = {int: "whole numbers", float: "numbers", str: "texts"}
+_FUNCTIONS = collections.abc.Callable
 
 
 class _Mismatch(Exception):  # noqa: N818
@@ -126,7 +127,7 @@ def _converted(value: Any, hint: Any) -> Any:
         return [_converted(one, inner[0]) for one in value]
     if origin is collections.abc.Mapping or origin is dict:
         return _checked_if(isinstance(value, Mapping), value)
-    if origin is collections.abc.Callable:
+    if origin is _FUNCTIONS:
         return _checked_if(callable(value), value)
     return _number_or_object(value, hint)
 
@@ -189,10 +190,11 @@ def _described(hint: Any) -> str:
         return f"{', '.join(inner[:-1])} or {inner[-1]}" if len(inner) > 1 else str(inner[0])
     if origin in (tuple, collections.abc.Sequence):
         count = "" if origin is not tuple or Ellipsis in inner else f"{len(inner)} "
-        return f"a list of {count}{_PLURAL.get(inner[0], 'values')}"
+        kind = "functions" if get_origin(inner[0]) is _FUNCTIONS else _PLURAL.get(inner[0], "values")
+        return f"a list of {count}{kind}"
     if origin in (dict, collections.abc.Mapping):
         return "a dict"
-    if origin is collections.abc.Callable:
+    if origin is _FUNCTIONS:
         return "a function"
     name = getattr(hint, "__name__", str(hint))
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"

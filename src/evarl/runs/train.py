@@ -4,7 +4,8 @@ import dataclasses
 import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,17 @@ from evarl.learning.learner import Learner, make_learner
 from evarl.learning.presets import preset
 from evarl.runs import directory
 from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_assessment
+from evarl.runs.checkpoints import newest_update
+from evarl.runs.chunks import Callback
 from evarl.runs.directory import RunDirectory
-from evarl.runs.groups import engines, plan_groups
+from evarl.runs.groups import EngineFor, engines, plan_groups
 from evarl.runs.limits import check_log, check_training
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.runs.session import Group, Options, Session
 from evarl.settings import checked
 from evarl.sizes import check_assessment
-from evarl.stopping import postponed
+from evarl.stopping import Stopped, postponed
 from evarl.worlds.registry import make_world
 
 Notify = Callable[[str], None]
@@ -46,6 +49,7 @@ def train(
     seeds_per_program: int | None = None,
     log_megabytes: float = 0.0,
     watch: Callable[[int, int], None] = lambda done, of: None,
+    callbacks: Sequence[Callback] = (),
     **changes: Any,
 ) -> Run:
     """Train a policy and keep the run in a directory.
@@ -53,13 +57,16 @@ def train(
     Args:
         config: a configuration, or the name of a preset.
         out: the run directory; by default a new one under `runs/`, named after the world and the configuration.
-        resume: continue the run in `out` from its newest checkpoint, or start it if there is none.
+        resume: continue the run in `out` from its newest checkpoint, or start it if there is none. With more `updates` than
+            it was started with, a finished run goes on too.
         quiet: print nothing.
         checkpoint_seconds: time between two checkpoints.
         memory_gib: memory that the run may use; by default most of what is free. Seeds are split into groups that fit.
         seeds_per_program: greatest number of seeds that are vectorised together; by default as many as fit into memory.
         log_megabytes: disk space for a log of deployment trajectories, for off-policy evaluation: the last updates, as
             many as fit. A resumed run keeps the value it was started with.
+        callbacks: functions that are called with the metrics of each chunk of updates (`evarl.callbacks.Chunk`), between
+            compiled programs; training stops once one returns True. If one raises, the run is saved first.
         watch: called now and then with the number of updates done and of all updates, over all groups of seeds.
         changes: settings to change, where `agent={"algorithm": "ppo"}` changes fields of a field.
 
@@ -70,13 +77,13 @@ def train(
     """
     settings = _settings(config, changes)
     settings.validate()
-    options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch)
+    options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch, tuple(callbacks))
     options.validate()
     path = Path(out) if out is not None else _default_path(settings, resume)
     kept = directory.open_run(path, settings) if resume and os.path.lexists(path / "config.json") else None
     if kept is None:
         directory.check_free(path)
-    elif kept.finished():
+    elif kept.finished() and kept.config == settings:
         return Run(kept)
     return _train(_learner(settings, path, kept, options), path, kept, options)
 
@@ -149,15 +156,38 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
             fill = partial(_save_assessment, learner.assessment)
             kept = directory.create(path, learner.config, groups, fill, options.log_megabytes)
         engine_for(len(groups[0]))
-        session = Session(kept, options, compile_seconds=time.monotonic() - began)
-        with kept.locked(), session.progress:
-            session.warn(None)
-            for group in groups:
-                Group(session, engine_for(len(group)), group).train(interrupted)
+        seconds = time.monotonic() - began
+        with kept.locked(), _closing(options.callbacks):
+            if kept.config != learner.config:
+                kept.replan(learner.config, newest_update(kept.folder("checkpoints", groups[0])))
+            session = Session(kept, options, compile_seconds=seconds)
+            with session.progress:
+                session.warn(None)
+                _train_groups(session, engine_for, interrupted)
             kept.check_there()
             kept.write_summary(session.summary())
             kept.check_there()
     return Run(kept)
+
+
+def _train_groups(session: Session, engine_for: EngineFor, interrupted: Callable[[], Stopped | None]) -> None:
+    """Train all groups of seeds. If a callback stops the first, the others have as many updates, and so has the run."""
+    kept, until = session.kept, session.config.updates
+    for group in kept.groups:
+        first = group is kept.groups[0]
+        until = Group(session, engine_for(len(group)), group).train(interrupted, until, may_stop=first)
+    if until < kept.config.updates:
+        kept.replan(dataclasses.replace(kept.config, updates=until), until)
+
+
+@contextmanager
+def _closing(callbacks: Sequence[Any]) -> Iterator[None]:
+    """Call the method `close` of callbacks that have one when training ends, for whatever reason."""
+    try:
+        yield
+    finally:
+        for one in callbacks:
+            getattr(one, "close", lambda: None)()
 
 
 def _save_assessment(assessment: Assessment | None, folder: Path) -> None:
