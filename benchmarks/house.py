@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src"
 
 LEVELS = (
-    ("errors", "keys", "ranges", "registry", "storage", "stopping"),
+    ("errors", "keys", "ranges", "registry", "settings", "storage", "stopping"),
     ("sizes",),
     ("worlds",),
     ("agents",),
@@ -46,6 +46,7 @@ LEVELS = (
     ("ope",),
     ("theory",),
     ("runs",),
+    ("callbacks",),
     ("evaluation",),
     ("report",),
     ("certificates",),

@@ -137,7 +137,7 @@ def test_documented_snippets_train_beyond_the_warm_up(code, monkeypatch):
 
     def train(config="navigation", **options):
         config = evarl.preset(config) if isinstance(config, str) else config
-        raise Trains(dataclasses.replace(config, **{name: options[name] for name in names & options.keys()}))
+        raise Trains(evarl.with_settings(config, {name: options[name] for name in names & options.keys()}))
 
     monkeypatch.setattr(evarl, "train", train)
     with pytest.raises(Trains) as called:

@@ -2,6 +2,7 @@ from . import (
     agents as agents,
     assessment as assessment,
     bounds as bounds,
+    callbacks as callbacks,
     certificates as certificates,
     errors as errors,
     evaluation as evaluation,
@@ -34,7 +35,7 @@ from .evaluators.configuration import (
 from .learning.configuration import TrainConfig as TrainConfig, with_settings as with_settings
 from .learning.presets import preset as preset
 from .policies.wrap import wrap_policy as wrap_policy
-from .runs.run import Run as Run
+from .runs.run import Run as Run, load as load
 from .runs.train import train as train
 from .storage.modules import allow_modules as allow_modules
 from .worlds.registry import make_world as make_world, register_world as register_world, world_names as world_names

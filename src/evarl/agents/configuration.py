@@ -7,6 +7,7 @@ from typing import Any, Literal
 from evarl.errors import InputError
 from evarl.ranges import flag, real, sizes, whole
 from evarl.registry import Registry
+from evarl.settings import check_fields
 
 ALGORITHMS: Registry[Callable[..., Any]] = Registry(
     "algorithm", {"a2c": "evarl.agents.a2c:A2C.make", "ppo": "evarl.agents.ppo:PPO.make"}
@@ -38,6 +39,9 @@ class PPOConfig:
     """Gradient steps in one pass; must divide environments × steps."""
     clip_range: float = 0.2
     """How far the probability ratio may move before its gradient is cut."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "agent.ppo")
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
@@ -85,6 +89,9 @@ class AgentConfig:
     """At a time limit, go on with the critic's value, or take the limit for an end as many implementations do."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     """Used when the algorithm is ppo."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "agent")
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from evarl.errors import InputError
 from evarl.ranges import flag, real, whole
 from evarl.registry import Registry
+from evarl.settings import check_fields
 
 _KINDS = {"returns": "Returns", "rewards": "Rewards", "trajectory": "Trajectory", "fingerprint": "Fingerprint"}
 BEHAVIOURS: Registry[Callable[[], Any]] = Registry(
@@ -82,6 +83,9 @@ class AssessmentConfig:
     probes: Literal["start", "learnt"] = "start"
     """Where a fingerprint asks the policy how it would act: at the start states, or at observations that begin there and are
     learnt with the evaluator, by the gradient of its loss."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "assessment")
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""

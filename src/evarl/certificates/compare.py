@@ -20,6 +20,7 @@ from evarl.certificates.protocol import Terms, policy_name
 from evarl.errors import InputError
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
+from evarl.settings import checked
 from evarl.simulation.simulator import simulator_for
 
 
@@ -40,6 +41,7 @@ class Candidate:
         return self.issued is not None and self.issued.outcome == "certified"
 
 
+@checked
 def compare_policies(
     runs: Sequence[str | Path],
     terms: Terms,

@@ -22,6 +22,7 @@ from evarl.errors import FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.provenance import machine
 from evarl.runs.run import Run
+from evarl.settings import checked
 from evarl.storage.files import write_bytes
 
 SAME = ("claim", "files", "nonce", "low", "high", "two_valued", "world_sha256", "site")
@@ -44,6 +45,7 @@ class Issued:
         return self.path.with_suffix(".html")
 
 
+@checked
 def issue_certificate(
     run: Run | str | Path,
     terms: Terms | None = None,

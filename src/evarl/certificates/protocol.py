@@ -16,6 +16,7 @@ from jaxtyping import UInt32
 from evarl.certificates import hashes
 from evarl.certificates.names import ClaimName, PredictorName
 from evarl.errors import InputError
+from evarl.settings import check_fields
 from evarl.storage.files import CONTROL
 
 LEAST_LEVEL, LARGEST_LEVEL = 1e-9, 0.5
@@ -177,6 +178,9 @@ class Terms:
     predictor: PredictorName | None = None
     """For claims about sites: what the margin is added to, unless given the value in a calibration, and for a site that of its
     calibration."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def given(self) -> dict[str, object]:
         """Settings that not every claim has, by name, if they are given."""

@@ -21,6 +21,7 @@ from evarl.certificates.signing import Signature
 from evarl.errors import EvarlError, FileError, InputError
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.outside import OutsideRun
+from evarl.settings import checked
 from evarl.storage.files import refuse_links_out
 
 
@@ -64,6 +65,7 @@ class Verification:
         return not self.changed
 
 
+@checked
 def verify_certificate(
     path: str | Path,
     run: str | Path | None = None,

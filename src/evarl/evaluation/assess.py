@@ -31,6 +31,7 @@ from evarl.policies.wrap import wrap_policy
 from evarl.ranges import whole
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
+from evarl.settings import checked
 from evarl.simulation.episodes import StartStates
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_rollouts, check_states
@@ -132,6 +133,7 @@ class AssessmentResult:
         return float(self.predicted.std(ddof=1)) if len(self.predicted) > 1 else None
 
 
+@checked
 def assess(
     run: Run | str | Path,
     seed: int | None = None,

@@ -20,6 +20,7 @@ from evarl.evaluation.sites import NO_EVALUATOR, SiteEffort, evaluate_sites
 from evarl.ope.registry import LABELS, LogSettings
 from evarl.ranges import whole
 from evarl.runs.run import Run
+from evarl.settings import checked
 from evarl.simulation.episodes import StartStates
 from evarl.simulation.rollouts import Act
 from evarl.simulation.simulator import simulator_for
@@ -43,6 +44,7 @@ class Measurement:
     ope: LogSettings | None
 
 
+@checked
 def evaluate(
     run: Run | str | Path,
     seeds: Sequence[int] | None = None,

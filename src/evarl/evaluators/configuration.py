@@ -7,6 +7,7 @@ from typing import Any, Literal
 from evarl.errors import InputError
 from evarl.ranges import flag, real, whole
 from evarl.registry import Registry
+from evarl.settings import check_fields
 
 _KINDS = {"listing": "Listing", "pairs": "PairTokens", "factored": "Factored", "linear": "Linear"}
 NETWORKS: Registry[Callable[..., Any]] = Registry(
@@ -37,6 +38,9 @@ class NetworkConfig:
     """Attention heads; must divide the width. Not used by linear."""
     layers: int = 2
     """Transformer blocks of listing and pairs; factored has one block of its own, and linear none."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "evaluator.network")
 
     def validate(self) -> None:
         """Refuse settings that cannot work."""
@@ -110,6 +114,9 @@ class EvaluatorConfig:
     """Fit in one policy update out of this many: above 1, the evaluator lags behind the policy."""
     file: str | None = None
     """A pre-trained evaluator (made by `evarl pretrain`), to be held fixed in mode frozen."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "evaluator")
 
     def unfitted_updates(self) -> int:
         """Updates at the beginning of a run in which the evaluator takes no gradient step."""

@@ -3,15 +3,18 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from evarl.agents.configuration import AgentConfig
 from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
 from evarl.ranges import MOST, flag, real, whole
+from evarl.settings import check_fields, with_changes
 
+T = TypeVar("T")
 MAX_SEED = MOST
 ORDINARY: dict[str, Any] = {"beta": 0.0, "beta_variance": 0.0, "target_error": None}
 """Settings of training for return alone."""
@@ -82,6 +85,9 @@ class TrainConfig:
     """The driver's test."""
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
     """What predicts the policy's values from its assessment."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def resolved(self) -> "TrainConfig":
         """The same with the evaluator's mode and the number of contexts settled."""
@@ -195,17 +201,21 @@ class TrainConfig:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()[:8]
 
 
-def with_settings(config: Any, changes: dict[str, Any]) -> Any:
-    """A configuration with some fields changed, which may be fields of fields.
+def with_settings(config: T, changes: Mapping[str, Any]) -> T:
+    """A configuration with some fields changed, which may be fields of fields, by their full names or as dicts.
 
     >>> with_settings(TrainConfig(), {"evaluator.network.width": 64}).evaluator.network.width
     64
+    >>> with_settings(TrainConfig(), {"agent": {"algorithm": "ppo", "ppo": {"epochs": 8}}}).agent.ppo.epochs
+    8
     """
-    for name, value in changes.items():
-        outer, _, inner = name.partition(".")
-        new = with_settings(getattr(config, outer), {inner: value}) if inner else value
-        config = dataclasses.replace(config, **{outer: tuple(new) if isinstance(new, list) else new})
-    return config
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        raise InputError(
+            f"config: {config!r:.60} is not allowed; must be a TrainConfig, such as evarl.preset('navigation')"
+        )
+    if not isinstance(changes, Mapping):
+        raise InputError(f"changes: {changes!r:.60} is not allowed; must be a dict of settings")
+    return with_changes(config, changes)
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], path: str = "") -> list[str]:

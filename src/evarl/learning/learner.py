@@ -1,5 +1,6 @@
 """EvA-RL as two pure functions: `init(key) → state` and `update(state, index) → state, metrics`."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -187,6 +188,12 @@ class Learner:
     def evaluator(self) -> Evaluator | None:
         """The evaluator; None in ordinary training."""
         return None if self.evaluability is None else self.evaluability.evaluator
+
+    def ending_with(self, config: TrainConfig) -> "Learner":
+        """The learner of a run that ended after the updates of `config`, for what is saved at the end."""
+        fixed = self.evaluability
+        fixed = None if fixed is None else dataclasses.replace(fixed, config=config)
+        return dataclasses.replace(self, config=config, evaluability=fixed)
 
     def learnt(self, state: EvaluationState) -> LearntEvaluator:
         """What is saved of one seed's evaluator at the end."""

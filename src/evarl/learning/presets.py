@@ -9,6 +9,7 @@ from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import InputError, unknown_name
 from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
 from evarl.learning.configuration import TrainConfig, with_settings
+from evarl.settings import checked
 
 
 def navigation() -> TrainConfig:
@@ -168,6 +169,7 @@ ASSESSED: dict[str, dict[str, Any]] = {"navigation": {"world": None, "horizon": 
 three in an open field. With them odd policies are predicted or flagged (docs/studies.md)."""
 
 
+@checked
 def preset(name: str, paper: bool = False) -> TrainConfig:
     """The settings called `name`; with `paper`, the paper's assessment, evaluator and policy gradient.
 

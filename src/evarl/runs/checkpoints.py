@@ -34,5 +34,11 @@ def load_newest(folder: Path, template: Any, warn: Callable[[str], None]) -> tup
     return None
 
 
+def newest_update(folder: Path) -> int:
+    """The number of updates after which the newest checkpoint was written; 0 if there is none."""
+    names = (path.stem.removeprefix("update-") for path in folder.glob("update-*.safetensors"))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
 def _path(folder: Path, update: int) -> Path:
     return folder / f"update-{update:09d}.safetensors"

@@ -3,7 +3,7 @@
 config.json                           layout, configuration, groups of seeds, versions, commit
 assessment.safetensors                the assessment (evaluation-aware runs)
 metrics.parquet                       one row per update and seed
-tensorboard/                          the same averaged over seeds, as TensorBoard events
+tensorboard/                          the same for each seed and averaged over seeds, as TensorBoard events
 checkpoints/seeds-0-3/update-*.…      the newest states of each group of seeds
 policy/seed-0.safetensors             the final policy of each seed
 evaluator/seed-0.safetensors          its evaluator (evaluation-aware runs)
@@ -12,6 +12,7 @@ log/seeds-0-3/updates-*.…             deployment trajectories of the last upda
 summary.json                          returns, time and memory of the finished run
 """
 
+import dataclasses
 import datetime
 import fcntl
 import json
@@ -23,24 +24,36 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from evarl.errors import FaultError, FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
-from evarl.storage.files import FIRST, LAYOUT, check_layout, reason, refuse_links_out, write_bytes
+from evarl.storage.files import FIRST, LAYOUT, check_layout, delete, reason, refuse_links_out, write_bytes
 from evarl.storage.modules import check_world
 from evarl.storage.plain import as_declared, read_json, seal, unseal
 
-FIELDS = {"layout", "created", "hash", "config", "seed_groups", "log_megabytes", "versions", "commit", "sha256"}
-"""Fields of config.json."""
+FIELDS = {
+    "layout",
+    "created",
+    "hash",
+    "config",
+    "seed_groups",
+    "log_megabytes",
+    "versions",
+    "commit",
+    "planned",
+    "sha256",
+}
+"""Fields of config.json; `planned` is there if the number of updates was changed after the run had begun."""
 LEFT_OVER = re.compile(r"\.(metrics\.parquet|summary\.json|[\w-]+\.safetensors)\.[a-z0-9_]{8}")
 """Names of temporary files (`evarl.storage.files`) that a killed process has left."""
 GROUPED = ("checkpoints", "tensorboard", "log")
 """Folders with a folder for each group of seeds."""
 Fill = Callable[[Path], None]
 CALIBRATED = "calibrated"
-FOLDERS = (*GROUPED, "policy", "evaluator", CALIBRATED)
+RESULTS = ("policy", "evaluator", CALIBRATED)
+FOLDERS = (*GROUPED, *RESULTS)
 FILES = ("config.json", "metrics.parquet", "summary.json")
 
 
@@ -102,6 +115,22 @@ class RunDirectory:
                 "put it back and resume with --resume, or start again"
             )
 
+    def replan(self, config: TrainConfig, done: int) -> None:
+        """Make this a run of more updates, or of those that are done if it was stopped early.
+
+        config.json then tells in `planned` from which update on training was planned to have how many updates, as schedules
+        depend on it. Results of the shorter run are deleted first: a process that is killed here leaves an unfinished run.
+        """
+        planned = self.about.get("planned", [[0, self.config.updates]])
+        if config.updates > self.config.updates:
+            planned = [*planned, [done, config.updates]]
+            results = [self.summary, *(one for kind in RESULTS for one in (self.path / kind).glob("*.safetensors"))]
+            for path in results:
+                delete(path)
+        about = self.about | {"hash": config.hash(), "config": config.to_dict(), "planned": planned}
+        write_bytes(self.path / "config.json", _json(seal(about)))
+        self.config, self.about = config, about
+
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write summary.json."""
         write_bytes(self.summary, _json(seal(summary)))
@@ -153,7 +182,7 @@ def check_free(path: Path) -> None:
 
 
 def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Sequence[str] = ()) -> RunDirectory:
-    """Open a run directory; with `config`, raise InputError if it was made with another configuration.
+    """Open a run directory; with `config`, raise InputError if it was made with another configuration, except for more updates.
 
     A run may be from anywhere: links out of it are refused, and so are modules that neither `config` nor the user names.
     """
@@ -169,8 +198,9 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
     groups = _groups(file, about.get("seed_groups"), kept)
     if not as_declared(float, about.get("log_megabytes"), f"{file}, log_megabytes") >= 0:
         raise FileError(f"{file}, log_megabytes: is {about['log_megabytes']}; must be at least 0")
-    if config is not None and (found := differences(kept.to_dict(), config.to_dict())):
-        raise InputError(f"resume: {path} was made with another configuration (there ≠ here): {'; '.join(found)}")
+    as_declared(cast(Any, tuple[tuple[int, ...], ...]), about.get("planned", []), f"{file}, planned")
+    if config is not None:
+        _check_same(path, kept, config)
     try:
         kept.validate()
     except InputError as error:
@@ -179,6 +209,15 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
         if world is not None and config is None:
             check_world(world, file, allow_modules)
     return RunDirectory(path, kept, groups, about)
+
+
+def _check_same(path: Path, kept: TrainConfig, config: TrainConfig) -> None:
+    """Raise InputError unless two configurations are the same but for updates, of which the second may have more."""
+    found = differences(kept.to_dict(), config.to_dict())
+    longer = dataclasses.replace(kept, updates=config.updates) == config and config.updates > kept.updates
+    if found and not longer:
+        hint = "; only the number of updates can be changed, to a greater one" if kept.updates != config.updates else ""
+        raise InputError(f"resume: {path} was made with another configuration (there ≠ here): {'; '.join(found)}{hint}")
 
 
 def _read_config(path: Path, file: Path) -> dict[str, Any]:
@@ -191,7 +230,7 @@ def _read_config(path: Path, file: Path) -> dict[str, Any]:
     layout = about.get("layout", 1)  # the first layout was called a format
     check_layout(path, "run directory", layout, writer or FIRST, "Train it again")
     if about.keys() - FIELDS:
-        raise FileError(f"{file}: has unknown fields {sorted(about.keys() - FIELDS)!r:.100}")
+        raise FileError(f"{file}: has unknown fields {sorted(about.keys() - FIELDS - {'planned'})!r:.100}")
     return unseal(about, str(file))
 
 

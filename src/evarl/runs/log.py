@@ -33,9 +33,10 @@ class LogWriter:
         self._folder = folder
         self._batches: list[Trajectory] = []
         self._next = self._bytes = 0
-        for path, (begins, _) in _files(folder):
-            if begins >= done:
-                delete(path)  # later than the checkpoint that is resumed, and written again
+        for path, (begins, ends) in _files(folder):
+            # later than the checkpoint that is resumed, and written again; or earlier than the log of a run that was made longer
+            if begins >= done or ends < first:
+                delete(path)
 
     def add(self, update: int, batch: Trajectory) -> None:
         """Add the batch of an update, [seeds, T, N, ...]."""

@@ -1,7 +1,6 @@
-"""Metrics of a run: one row per update and seed in a Parquet file, and averages over seeds as TensorBoard events."""
+"""Metrics of a run: one row per update and seed in a Parquet file."""
 
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -86,36 +85,6 @@ class MetricsTable:
             raise FileError(f"{path}: corrupt or truncated ({reason(error)})") from error
         _check_columns(table, path)
         return cls(table, path)
-
-
-class EventWriter:
-    """Writes TensorBoard events: every metric averaged over the seeds of a group.
-
-    Events from `first_update` on that an interrupted run has left are purged.
-    """
-
-    def __init__(self, folder: Path, first_update: int):
-        from tensorboardX import SummaryWriter  # slow to import, and not needed for reading runs
-
-        try:
-            self._writer = SummaryWriter(logdir=str(folder), purge_step=first_update, flush_secs=3600)
-        except OSError as error:
-            raise FileError(f"{folder}: cannot be written ({reason(error)})") from error
-
-    def write(self, chunks: list[tuple[int, dict[str, np.ndarray]]]) -> None:
-        """Write columns of shape [updates, seeds] from a first update on; without finished episodes there is no return."""
-        for first_update, columns in chunks:
-            for name, values in columns.items():
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RuntimeWarning)  # the mean of an empty slice
-                    means = np.nanmean(values.astype(np.float64), axis=1)
-                for offset in np.flatnonzero(np.isfinite(means)):
-                    self._writer.add_scalar(name, means[offset], first_update + int(offset))
-        self._writer.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._writer.close()
 
 
 def _check_columns(table: pa.Table, path: Path) -> None:

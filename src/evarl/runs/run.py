@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pyarrow as pa
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
@@ -15,18 +16,21 @@ from numpy.typing import ArrayLike
 from evarl.agents.actor_critic import PolicyState
 from evarl.agents.distributions import world_action
 from evarl.assessment.assessment import Assessment
-from evarl.errors import FileError, InputError
+from evarl.errors import FileError, InputError, plain_text
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.learner import Learner, make_learner
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy, of_agent
-from evarl.ranges import whole
+from evarl.ranges import MOST, whole
+from evarl.runs.acting import Acting, Source
 from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_evaluator
 from evarl.runs.checks import check_finite, check_own, not_fitted
 from evarl.runs.directory import CALIBRATED, RunDirectory, open_run
+from evarl.runs.export import export_policy
 from evarl.runs.log import read_log
 from evarl.runs.metrics import MetricsTable
+from evarl.settings import conforming
 from evarl.storage.tensors import as_tree, load_arrays
 from evarl.worlds.contexts import spread_contexts
 from evarl.worlds.spaces import Box
@@ -34,6 +38,14 @@ from evarl.worlds.world import AnyWorld, Key
 
 CONTEXTS = 64
 """Contexts over which a critic that sees them is averaged."""
+
+
+def load(path: str | Path, *, allow_modules: Sequence[str] = ()) -> "Run":
+    """Open the run in a directory: its configuration, metrics, policies and evaluators. Nothing in it is executed.
+
+    A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`.
+    """
+    return Run.load(path, allow_modules=allow_modules)
 
 
 class Run:
@@ -45,9 +57,31 @@ class Run:
     2
     """
 
-    def __init__(self, directory: RunDirectory):
-        self._directory = directory
+    def __init__(self, directory: RunDirectory | str | Path):
+        if not isinstance(directory, RunDirectory | str | Path):
+            raise InputError(
+                f"run: {directory!r:.60} is not allowed; must be a directory, as in evarl.load('runs/first')"
+            )
+        self._directory = directory if isinstance(directory, RunDirectory) else open_run(Path(directory))
         self._policies: dict[int, PolicyState] = {}
+        self._on_device: dict[int, PolicyState] = {}
+        self.reseed(0)
+
+    def __repr__(self) -> str:
+        config, kept = self.config, self._directory
+        kind = config.agent.algorithm + (f" with β = {config.beta:g}" if config.beta else "")
+        seeds = f"seed {self.seeds[0]}" if len(self.seeds) == 1 else f"seeds {self.seeds[0]} to {self.seeds[-1]}"
+        told = f"{plain_text(config.world)}, {kind}, {seeds}, {config.updates} updates"
+        if not kept.finished():
+            return f"<Run {plain_text(str(self.path))}: {told}, not finished>"
+        try:
+            mean, error = (kept.read_summary().get(name) for name in ("return", "return_standard_error"))
+        except FileError:
+            return f"<Run {plain_text(str(self.path))}: {told}, damaged summary>"
+        over = "" if error is None else f" ± {error:.2g}"
+        return (
+            f"<Run {plain_text(str(self.path))}: {told}, return {'unknown' if mean is None else f'{mean:.4g}{over}'}>"
+        )
 
     @classmethod
     def load(cls, path: str | Path, *, allow_modules: Sequence[str] = ()) -> "Run":
@@ -55,6 +89,8 @@ class Run:
 
         A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`.
         """
+        if not isinstance(path, str | Path):
+            raise InputError(f"run: {path!r:.60} is not allowed; must be a directory, as in evarl.load('runs/first')")
         return cls(open_run(Path(path), allow_modules=allow_modules))
 
     @property
@@ -152,6 +188,45 @@ class Run:
         action, _ = self._act(self.policy_state(seed), key, observation)
         return world_action(self.learner.agent.action_space, action)
 
+    def predict(
+        self,
+        observation: ArrayLike,
+        deterministic: bool = True,
+        *,
+        seed: int | None = None,
+        random_seed: int | None = None,
+    ) -> np.ndarray:
+        """Actions of a seed's final policy (the first's), in the environment's own space, for use in a loop of your own.
+
+        Args:
+            observation: one observation as the environment gives it, or a batch with one more axis in front.
+            deterministic: the likeliest action; else one drawn from the policy.
+            seed: the training seed whose policy acts.
+            random_seed: draws the same actions for the same observations; without it, draws go on from `reseed`.
+
+        Programs are compiled for powers of two of observations, so batches of other sizes compile nothing new.
+        """
+        conforming("deterministic", deterministic, bool)
+        source = None if deterministic else self._source(random_seed)
+        seed = self._seed(seed)
+        if seed not in self._on_device:
+            self._on_device[seed] = jax.device_put(self.policy_state(seed))
+        return self._acting(self._on_device[seed], observation, source)
+
+    def reseed(self, random_seed: int) -> None:
+        """Begin the random numbers of `predict` anew."""
+        whole("random-seed", random_seed, least=-MOST)
+        self._key, self._draws = np.asarray(jax.random.PRNGKey(random_seed)), 0
+
+    def export(self, path: str | Path, *, seed: int | None = None, deterministic: bool = True) -> Path:
+        """Write a seed's final policy as a program in StableHLO, which acts like `predict` and needs no evarl.
+
+        It takes batches of any size and is read by `jax.export.deserialize`; one that is not deterministic takes a key as well.
+        """
+        conforming("path", path, str | Path)
+        conforming("deterministic", deterministic, bool)
+        return export_policy(Path(path), self._acting, self.policy_state(seed), deterministic)
+
     def value(
         self, observation: Array, seed: int | None = None, context: ArrayLike | None = None
     ) -> Float[Array, "*batch"]:
@@ -199,9 +274,21 @@ class Run:
         return of_agent(self.learner.agent, self.policy_state(seed))
 
     def _seed(self, seed: int | None) -> int:
-        if seed is not None and seed not in self.seeds:
+        if seed is not None and (isinstance(seed, bool) or seed not in self.seeds):
             raise InputError(f"seed: {seed} is not one of this run's seeds {self.seeds[0]} to {self.seeds[-1]}")
         return self.seeds[0] if seed is None else seed
+
+    def _source(self, random_seed: int | None) -> Source:
+        """Random numbers that no draw had before, or always the same for a given random seed."""
+        if random_seed is not None:
+            whole("random-seed", random_seed, least=-MOST)
+            return jax.random.PRNGKey(random_seed), np.int32(0)
+        self._draws = (self._draws + 1) % MOST
+        return self._key, np.int32(self._draws)
+
+    @functools.cached_property
+    def _acting(self) -> Acting:
+        return Acting(self.learner.agent, self.world)
 
     @functools.cached_property
     def _act(self) -> Any:

@@ -1,5 +1,6 @@
 """Training from the start or a checkpoint to the end or an interruption: compiled chunks of updates, saved in between."""
 
+import dataclasses
 import resource
 import time
 from collections.abc import Callable
@@ -17,10 +18,13 @@ from evarl.ranges import real, whole
 from evarl.runs.assessments import save_evaluator
 from evarl.runs.checkpoints import load_newest, save_checkpoint
 from evarl.runs.checks import cautions, written_by
+from evarl.runs.chunks import Callback, Chunk
 from evarl.runs.directory import RunDirectory
+from evarl.runs.events import EventWriter
 from evarl.runs.log import LogWriter, first_logged_update
-from evarl.runs.metrics import EventWriter, MetricsTable
+from evarl.runs.metrics import MetricsTable
 from evarl.runs.progress import ProgressBar
+from evarl.settings import conforming
 from evarl.sizes import SHARE, free_memory, total_memory
 from evarl.stopping import Stopped
 from evarl.storage.tensors import save_tree
@@ -42,6 +46,7 @@ class Options:
     seeds_per_program: int | None = None
     log_megabytes: float = 0.0
     watch: Callable[[int, int], None] = lambda done, of: None
+    callbacks: tuple[Callback, ...] = ()
 
     def validate(self) -> None:
         """Raise InputError for a value that cannot be used."""
@@ -80,19 +85,23 @@ class Session:
         """Append the metrics of a group's updates from `first` on."""
         self.metrics.add(first, self.config.environments * self.config.steps, group, columns)
 
-    def show(self, group: list[int], seconds: float, columns: Columns) -> None:
-        """Show that a group's updates were made in so many seconds."""
-        count, seeds = len(columns["return"]), len(group)
-        steps = count * seeds * self.config.environments * self.config.steps
-        self.steps += steps
-        finished = columns["return"][np.isfinite(columns["return"])]
-        mean = float(finished[-seeds:].mean()) if finished.size else float("nan")
-        self.progress.advance(count, steps / seconds, mean)
+    def show(self, chunk: Chunk) -> None:
+        """Show that some updates were made."""
+        returns = chunk["return"]
+        self.steps += returns.size * self.config.environments * self.config.steps
+        finished = returns[np.isfinite(returns)]
+        mean = float(finished[-len(chunk.seeds) :].mean()) if finished.size else float("nan")
+        self.progress.advance(len(returns), chunk.steps_per_second, mean)
         self.options.watch(self.progress.done, self.progress.updates)
+
+    def call_back(self, chunk: Chunk) -> bool:
+        """Give a chunk to all callbacks; whether one of them asks to stop."""
+        answers = [one(chunk) for one in self.options.callbacks]
+        return any(conforming("callbacks: what one returns", answer, bool | None) for answer in answers)
 
     def summary(self) -> dict[str, Any]:
         """The return of each seed over the last tenth of the run, its time and memory, and warnings."""
-        table, config = self.metrics.table(), self.config
+        table, config = self.metrics.table(), self.kept.config
         late = table["update"].to_numpy() >= config.updates - max(1, config.updates // 10)
         returns, seeds = table["return"].to_numpy()[late], table["seed"].to_numpy()[late]
         per_seed = {int(seed): _finite_mean(returns[seeds == seed]) for seed in np.unique(seeds)}
@@ -129,35 +138,45 @@ class Group:
             save_checkpoint(self.folder, 0, self.state)
         session.metrics.keep_before(group, self.done)
         session.progress.skip(self.done)
-        self.events = EventWriter(self.kept.folder("tensorboard", group), self.done)
+        per_update = self.config.environments * self.config.steps
+        self.events = EventWriter(self.kept.folder("tensorboard", group), self.done * per_update)
         first = first_logged_update(engine.learner, self.kept.log_megabytes)
         self.log = LogWriter(self.kept.folder("log", group), first, self.done)
-        self.unsaved: list[tuple[int, Columns]] = []
+        self.unsaved: list[Chunk] = []
         self.saved = time.monotonic()
         self.chunk = 1
 
-    def train(self, interrupted: Callable[[], Stopped | None]) -> None:
-        """Make all updates that are left, with checkpoints in between, and write the policies and evaluators.
+    def train(self, interrupted: Callable[[], Stopped | None], until: int, may_stop: bool) -> int:
+        """Make the updates that are left of `until`, with checkpoints in between, and write the policies and evaluators.
 
-        Raises Stopped at an interruption.
+        Returns the number of updates at the end: fewer if a callback asks to stop and the group `may_stop`. Raises Stopped at
+        an interruption.
         """
-        updates = self.config.updates
-        while self.done < updates:
+        try:
+            self._train(interrupted, until, may_stop)
+        finally:
+            self.events.close()
+        if self.done < until:
+            self.session.progress.notify(f"stopped by a callback after update {self.done} of {until}")
+        self._save_results()
+        return self.done
+
+    def _train(self, interrupted: Callable[[], Stopped | None], until: int, may_stop: bool) -> None:
+        stops = False
+        while self.done < until and not stops:
             if stopped := interrupted():
                 self._save()
                 raise Stopped(
-                    f"stopped after update {self.done} of {updates}; "
+                    f"stopped after update {self.done} of {until}; "
                     f"resume with the same command and --out {self.kept.path} --resume",
                     stopped.number,
                 )
-            self._advance()
-            if self.done == updates or time.monotonic() - self.saved > self.session.options.checkpoint_seconds:
+            stops = self._advance(until) and may_stop
+            if stops or self.done == until or time.monotonic() - self.saved > self.session.options.checkpoint_seconds:
                 self._save()
-        self.events.close()
-        self._save_results()
 
-    def _advance(self) -> None:
-        """Make one chunk of updates; once the log has begun, one update, whose batch is logged."""
+    def _advance(self, until: int) -> bool:
+        """Make one chunk of updates (once the log has begun one update, which is logged); whether a callback asks to stop."""
         began = time.monotonic()
         logged = self.done >= self.log.first
         try:
@@ -165,7 +184,7 @@ class Group:
                 self.state, columns, batch = self.engine.advance_logged(self.state, self.done)
                 self.log.add(self.done, batch)
             else:
-                count = min(self.chunk, self.log.first - self.done, CAPACITY)
+                count = min(self.chunk, min(self.log.first, until) - self.done, CAPACITY)
                 self.state, columns = self.engine.advance(self.state, self.done, count)
         except FaultError as error:
             self._save()
@@ -173,10 +192,19 @@ class Group:
         seconds, count = time.monotonic() - began, len(columns["fault"])
         self._stop_if_diverged(columns.pop("fault"), columns)
         self.session.add_metrics(self.done, self.group, columns)
-        self.unsaved.append((self.done, columns))
+        chunk = Chunk(columns, self.done, tuple(self.group), seconds, time.time(), self.config, self.kept.path)
+        self.unsaved.append(chunk)
         self.done += count
-        self.session.show(self.group, seconds, columns)
+        self.session.show(chunk)
         self.chunk = max(1, min(2 * count, int(count * CHUNK_SECONDS / seconds)))
+        try:
+            return self.session.call_back(chunk)
+        except Exception as error:
+            self._save()
+            error.add_note(
+                f"a callback failed; the run {self.kept.path} is kept up to update {self.done} and can be resumed"
+            )
+            raise
 
     def _save(self) -> None:
         """Write log, metrics and events first, so that the rows of all updates before a checkpoint are there."""
@@ -192,13 +220,15 @@ class Group:
 
     def _save_results(self) -> None:
         """Write the final policy of each seed, and its evaluator in evaluation-aware runs."""
-        state, learner = jax.device_get(self.state), self.engine.learner
+        state = jax.device_get(self.state)
+        config = dataclasses.replace(self.config, updates=self.done)  # a callback may have stopped it early
+        learner = self.engine.learner.ending_with(config)
         for index, seed in enumerate(self.group):
             one = jax.tree.map(lambda leaf, at=index: leaf[at], state)
-            about = {"kind": "policy", "world": self.config.world} | written_by(self.config, seed)
+            about = {"kind": "policy", "world": self.config.world} | written_by(config, seed)
             save_tree(self.kept.file("policy", seed), one.agent.policy, about)
             if one.evaluation is not None:
-                save_evaluator(self.kept.file("evaluator", seed), learner.learnt(one.evaluation), self.config, seed)
+                save_evaluator(self.kept.file("evaluator", seed), learner.learnt(one.evaluation), config, seed)
 
     def _stop_if_diverged(self, fault: np.ndarray, columns: Columns) -> None:
         """Raise DivergedError at the first update that made NaN or infinity, after saving the metrics before it."""

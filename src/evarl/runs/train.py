@@ -1,9 +1,11 @@
 """Training a policy and keeping the run in a directory, with its assessment and frozen evaluator built or read from files."""
 
 import dataclasses
+import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,24 +16,28 @@ from evarl.assessment.assessment import Assessment
 from evarl.errors import InputError, unknown_name
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.base_policies import BasePolicy, build_assessment
-from evarl.learning.configuration import TrainConfig
+from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.learner import Learner, make_learner
 from evarl.learning.presets import preset
 from evarl.runs import directory
 from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_assessment
+from evarl.runs.checkpoints import newest_update
+from evarl.runs.chunks import Callback
 from evarl.runs.directory import RunDirectory
-from evarl.runs.groups import engines, plan_groups
+from evarl.runs.groups import EngineFor, engines, plan_groups
 from evarl.runs.limits import check_log, check_training
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.run import Run
 from evarl.runs.session import Group, Options, Session
+from evarl.settings import checked
 from evarl.sizes import check_assessment
-from evarl.stopping import postponed
+from evarl.stopping import Stopped, postponed
 from evarl.worlds.registry import make_world
 
 Notify = Callable[[str], None]
 
 
+@checked
 def train(
     config: TrainConfig | str = "navigation",
     *,
@@ -43,6 +49,7 @@ def train(
     seeds_per_program: int | None = None,
     log_megabytes: float = 0.0,
     watch: Callable[[int, int], None] = lambda done, of: None,
+    callbacks: Sequence[Callback] = (),
     **changes: Any,
 ) -> Run:
     """Train a policy and keep the run in a directory.
@@ -50,41 +57,45 @@ def train(
     Args:
         config: a configuration, or the name of a preset.
         out: the run directory; by default a new one under `runs/`, named after the world and the configuration.
-        resume: continue the run in `out` from its newest checkpoint, or start it if there is none.
+        resume: continue the run in `out` from its newest checkpoint, or start it if there is none. With more `updates` than
+            it was started with, a finished run goes on too.
         quiet: print nothing.
         checkpoint_seconds: time between two checkpoints.
         memory_gib: memory that the run may use; by default most of what is free. Seeds are split into groups that fit.
         seeds_per_program: greatest number of seeds that are vectorised together; by default as many as fit into memory.
         log_megabytes: disk space for a log of deployment trajectories, for off-policy evaluation: the last updates, as
             many as fit. A resumed run keeps the value it was started with.
+        callbacks: functions that are called with the metrics of each chunk of updates (`evarl.callbacks.Chunk`), between
+            compiled programs; training stops once one returns True. If one raises, the run is saved first.
         watch: called now and then with the number of updates done and of all updates, over all groups of seeds.
-        changes: fields of the configuration to change.
+        changes: settings to change, where `agent={"algorithm": "ppo"}` changes fields of a field.
 
     >>> import evarl, tempfile
     >>> run = evarl.train("navigation", seeds=2, updates=3, out=tempfile.mkdtemp(), quiet=True)
     >>> run.metrics.num_rows
     6
     """
-    settings = changed(preset(config) if isinstance(config, str) else config, changes).resolved()
+    settings = _settings(config, changes)
     settings.validate()
-    options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch)
+    options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch, tuple(callbacks))
     options.validate()
     path = Path(out) if out is not None else _default_path(settings, resume)
     kept = directory.open_run(path, settings) if resume and os.path.lexists(path / "config.json") else None
     if kept is None:
         directory.check_free(path)
-    elif kept.finished():
+    elif kept.finished() and kept.config == settings:
         return Run(kept)
     return _train(_learner(settings, path, kept, options), path, kept, options)
 
 
-def changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig:
-    """A configuration with some fields changed; a wrong field suggests the nearest right one."""
-    fields = [f.name for f in dataclasses.fields(config)]
+def _settings(config: TrainConfig | str, changes: dict[str, Any]) -> TrainConfig:
+    """The configuration with changes; an unknown name may have been meant as an option of `train` too."""
+    base = preset(config) if isinstance(config, str) else config
+    known = {one.name for one in dataclasses.fields(base)}
     for name in changes:
-        if name not in fields:
-            raise unknown_name("setting", name, fields)
-    return dataclasses.replace(config, **changes)
+        if name.partition(".")[0] not in known:
+            raise unknown_name("setting", name, [*sorted(known), *inspect.signature(train).parameters][:-1])
+    return with_settings(base, changes).resolved()
 
 
 def new_assessment(config: TrainConfig, notify: Notify) -> Assessment:
@@ -145,15 +156,38 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
             fill = partial(_save_assessment, learner.assessment)
             kept = directory.create(path, learner.config, groups, fill, options.log_megabytes)
         engine_for(len(groups[0]))
-        session = Session(kept, options, compile_seconds=time.monotonic() - began)
-        with kept.locked(), session.progress:
-            session.warn(None)
-            for group in groups:
-                Group(session, engine_for(len(group)), group).train(interrupted)
+        seconds = time.monotonic() - began
+        with kept.locked(), _closing(options.callbacks):
+            if kept.config != learner.config:
+                kept.replan(learner.config, newest_update(kept.folder("checkpoints", groups[0])))
+            session = Session(kept, options, compile_seconds=seconds)
+            with session.progress:
+                session.warn(None)
+                _train_groups(session, engine_for, interrupted)
             kept.check_there()
             kept.write_summary(session.summary())
             kept.check_there()
     return Run(kept)
+
+
+def _train_groups(session: Session, engine_for: EngineFor, interrupted: Callable[[], Stopped | None]) -> None:
+    """Train all groups of seeds. If a callback stops the first, the others have as many updates, and so has the run."""
+    kept, until = session.kept, session.config.updates
+    for group in kept.groups:
+        first = group is kept.groups[0]
+        until = Group(session, engine_for(len(group)), group).train(interrupted, until, may_stop=first)
+    if until < kept.config.updates:
+        kept.replan(dataclasses.replace(kept.config, updates=until), until)
+
+
+@contextmanager
+def _closing(callbacks: Sequence[Any]) -> Iterator[None]:
+    """Call the method `close` of callbacks that have one when training ends, for whatever reason."""
+    try:
+        yield
+    finally:
+        for one in callbacks:
+            getattr(one, "close", lambda: None)()
 
 
 def _save_assessment(assessment: Assessment | None, folder: Path) -> None:

@@ -18,7 +18,7 @@ from evarl.errors import InputError, WorldError, unknown_name
 from evarl.storage.files import reason
 from evarl.worlds import classic
 from evarl.worlds.contexts import Context, ContextParameter, around
-from evarl.worlds.spaces import Box, Space, as_space
+from evarl.worlds.spaces import Box, OwnSpaces, Space, as_space
 from evarl.worlds.world import HostEnvironments, HostStep, HostWorld
 
 LISTED = (
@@ -80,6 +80,7 @@ class GymnasiumWorld(HostWorld):
     contexts: tuple[Context, ...] = ()
     arguments: tuple[str, ...] = ()
     """Names of the parameters that are arguments of `gymnasium.make`; the others are attributes of the environment."""
+    own_spaces: OwnSpaces | None = None
 
     @property
     def state_fields(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -207,7 +208,9 @@ def make(name: str, **given: Any) -> GymnasiumWorld:
     attributes = _attributes(identifier, probe.unwrapped)
     given["arguments"] = tuple(one.name for one in arguments)
     given["parameters"] = (*arguments, *(one for one in attributes if one.name not in given["arguments"]))
-    return GymnasiumWorld(name, identifier, *_spaces(name, probe), **given)
+    shown_and_taken = _spaces(name, probe)
+    given["own_spaces"] = _own_spaces(probe)
+    return GymnasiumWorld(name, identifier, *shown_and_taken, **given)
 
 
 def _spaces(name: str, environment: gymnasium.Env[Any, Any]) -> tuple[Box, Space]:
@@ -215,6 +218,20 @@ def _spaces(name: str, environment: gymnasium.Env[Any, Any]) -> tuple[Box, Space
     shown, taken = environment.observation_space, environment.action_space
     return cast(Box, as_space(name, "observation", shown, spaces, _dtype(shown))), as_space(
         name, "action", taken, spaces
+    )
+
+
+def _own_spaces(environment: gymnasium.Env[Any, Any]) -> OwnSpaces:
+    """Observations and actions as the environment has them, with numbers that need not begin at 0."""
+    shown, taken = environment.observation_space, environment.action_space
+    counted = isinstance(shown, spaces.Discrete)
+    return OwnSpaces(
+        first_observation=int(shown.start) if isinstance(shown, spaces.Discrete) else None,
+        observation_shape=() if counted else tuple(shown.shape or ()),
+        first_action=int(taken.start) if isinstance(taken, spaces.Discrete) else None,
+        action_dtype=str(taken.dtype),
+        low=taken.low if isinstance(taken, spaces.Box) else None,
+        high=taken.high if isinstance(taken, spaces.Box) else None,
     )
 
 

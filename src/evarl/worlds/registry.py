@@ -9,6 +9,7 @@ from typing import Any
 from evarl.errors import InputError, unknown_name
 from evarl.ranges import real, whole
 from evarl.registry import Registry
+from evarl.settings import checked
 from evarl.worlds.contexts import parse_contexts
 from evarl.worlds.world import AnyWorld
 
@@ -41,6 +42,7 @@ def register_world(name: str, make: Callable[..., AnyWorld]) -> None:
     _own.register(name, make)
 
 
+@checked
 def make_world(
     name: str, horizon: int | None = None, discount: float | None = None, context: Sequence[str] = ()
 ) -> AnyWorld:

@@ -49,6 +49,32 @@ class Box:
 Space = Discrete | Box
 
 
+@dataclass(frozen=True, eq=False)
+class OwnSpaces:
+    """The form in which an environment itself gives observations and takes actions.
+
+    A policy is given numbers of a discrete observation one-hot, and counts its actions from 0.
+    """
+
+    observation_shape: tuple[int, ...]
+    """Empty for numbers that a policy is given one-hot."""
+    first_observation: int | None
+    """The least of these numbers; None for arrays."""
+    first_action: int | None
+    """The least action; None for arrays."""
+    action_dtype: str
+    low: np.ndarray | None = None
+    """Least and greatest entries of actions that are arrays, in their own dtype."""
+    high: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, observation: Box, action: Space) -> "OwnSpaces":
+        """The form that a world in JAX has: observations and actions are as a policy has them."""
+        if isinstance(action, Discrete):
+            return cls(observation.shape, None, 0, "int32")
+        return cls(observation.shape, None, None, "float32", *action.bounds())
+
+
 def as_space(world: str, role: str, space: Any, kinds: ModuleType, dtype: str = "float32") -> Space:
     """The space of another package, whose kinds are `kinds.Box` and `kinds.Discrete`; discrete observations are one-hot."""
     if isinstance(space, kinds.Discrete):

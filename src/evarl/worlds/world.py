@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from evarl.errors import InputError
 from evarl.worlds.contexts import Context, ContextParameter
-from evarl.worlds.spaces import Box, Space
+from evarl.worlds.spaces import Box, OwnSpaces, Space
 
 Key = PRNGKeyArray | UInt32[Array, "2"]
 """Old-style keys are used throughout, because Brax accepts no others."""
@@ -77,6 +77,8 @@ class AnyWorld(abc.ABC):
     """What does vary, and how it is drawn; empty for a single world."""
     state_fields: tuple[str, ...] = ()
     """Names of the numbers by which a state is written where it is no single array; empty if there is no such way."""
+    own_spaces: OwnSpaces | None = None
+    """Observations and actions as the environment itself has them, where they are not in the spaces above."""
 
     def vary(self, contexts: tuple[Context, ...]) -> Self:
         """The family of worlds in which these contexts are hidden."""
