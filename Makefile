@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
+SB3 := .venv-sb3
 
-.PHONY: setup demo results test test-portable test-slow lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare clean
+.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -59,8 +60,13 @@ test-portable: setup
 		$(RUN)/python -m pytest -W ignore::ImportWarning --numprocesses 3 --dist loadfile $(NUMERICAL) $(SIMULATED)
 
 # More worlds, algorithms and interruptions of what `make test` tries on one.
-test-slow: setup
+test-slow: setup test-sb3
 	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile -m slow tests
+
+# Policies of Stable-Baselines3 itself, in its own environment beside the packages of this one.
+test-sb3: setup $(SB3)/installed
+	PYTHONPATH=src:$$($(RUN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		$(SB3)/bin/python -m pytest -m slow tests/policies/test_stable_baselines3.py
 
 # What the tests of the report need; without it they are skipped.
 browser:
@@ -135,7 +141,6 @@ $(SCOPE)/installed:
 
 # What `make bench` can be compared with: Rejax and Brax beside the same JAX and Gymnax as here, and Stable-Baselines3.
 PEERS := .venv-peers
-SB3 := .venv-sb3
 
 bench-peers-setup: $(PEERS)/installed $(SB3)/installed
 

@@ -27,6 +27,7 @@ from .certificates.protocol import Terms as Terms
 from .certificates.verify import Reliance as Reliance, verify_certificate as verify_certificate
 from .evaluation.assess import assess as assess
 from .evaluation.evaluate import evaluate as evaluate
+from .evaluation.outside import outside_directory as outside_directory
 from .evaluators.configuration import (
     EvaluatorConfig as EvaluatorConfig,
     NetworkConfig as NetworkConfig,

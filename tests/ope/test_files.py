@@ -1,5 +1,9 @@
 """Logs of other programs: flat arrays, tables and files, what is made of them, and what is said of malformed ones."""
 
+import runpy
+import sys
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -262,3 +266,13 @@ def test_other_kinds_of_files_are_refused(tmp_path):
         ope.read(tmp_path / "log.json")
     with pytest.raises(InputError, match="log-prob: 'x' is allowed for Minari data sets only"):
         ope.read(tmp_path / "log.csv", log_prob="x")
+
+
+def test_the_example_gives_the_same_in_every_format(tmp_path, monkeypatch, capsys):
+    example = Path(__file__).parents[2] / "examples/own_logs.py"
+    monkeypatch.setattr(sys, "argv", [str(example), str(tmp_path)])
+    runpy.run_path(str(example), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert len({line[line.index("pdis") :] for line in lines[:4]}) == 1
+    low, high = (float(word) for word in lines[4].split(":")[1].split(" to "))
+    assert low < float(lines[5].split()[-1]) < high
