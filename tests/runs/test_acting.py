@@ -161,7 +161,7 @@ def test_an_exported_policy_acts_alike(world, deterministic, request, tmp_path):
         expected = run.predict(given, deterministic, random_seed=3)
         made = np.asarray(program.call(given, *key))
         if world == "narrow":
-            np.testing.assert_allclose(made, expected, rtol=1e-5)
+            np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)  # the order of sums may differ
             assert all(Narrow.action_space.contains(one.astype(np.float64)) for one in made)
         else:
             assert made.tolist() == expected.tolist()

@@ -24,7 +24,8 @@ class Train(PrintsResults):
     out: str | None = None
     """Run directory; by default a new one under runs/, named after the world and the configuration."""
     resume: Flag = False
-    """Continue the run in --out from its newest checkpoint, or start it if there is none."""
+    """Continue the run in --out from its newest checkpoint, or start it if there is none; with more --updates than before, also
+    past its planned end."""
     quiet: Flag = False
     """Print no progress."""
     checkpoint_seconds: float = 30.0
