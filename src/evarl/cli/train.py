@@ -6,9 +6,10 @@ from typing import Annotated
 
 import tyro
 
-from evarl.cli.parsing import Flag, PrintsResults, options, parse
+from evarl.cli.parsing import HELP_ALL, Flag, PrintsResults, options, parse
 from evarl.cli.tables import number
-from evarl.errors import plain_text
+from evarl.cli.train_help import train_help
+from evarl.errors import InputError, plain_text
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import PRESETS, preset
 
@@ -39,13 +40,16 @@ class Train(PrintsResults):
 
 def run(arguments: list[str]) -> None:
     """Parse the arguments, train, and print the results."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        for name, build in PRESETS.items():
-            print(f"  {name:<12} {build.__doc__}")
-        print("\nThe settings below can be given after any preset; the values shown are those of navigation.\n")
-        parse(Train, ["--help"], "evarl train PRESET", Train(preset("navigation")))
-    settings = preset(arguments[0], paper="--paper" in arguments)
-    command = parse(Train, arguments[1:], f"evarl train {arguments[0]}", Train(settings))
+    named = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    settings = preset(named or "navigation", paper=named is not None and "--paper" in arguments)
+    if not arguments or {"-h", "--help"} & {*arguments}:
+        print(train_help(settings, named))
+        return
+    if HELP_ALL in arguments:
+        parse(Train, ["--help"], f"evarl train {named or 'PRESET'}", Train(settings))
+    if named is None:
+        raise InputError(f"preset: is missing before {arguments[0]}; must be one of {', '.join(PRESETS)}")
+    command = parse(Train, arguments[1:], f"evarl train {named}", Train(settings))
 
     from evarl.runs.train import train  # imports JAX
 
