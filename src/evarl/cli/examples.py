@@ -66,11 +66,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def examples(command: str) -> str:
-    """The examples of a command as lines of its help; the text stands beside short commands and above long ones.
+    """The examples of a command as lines of its help.
 
-    >>> print(examples("compare"))
-    examples:
-      evarl compare runs/first runs/second --threshold -9    which of them reach -9
+    >>> examples("compare").splitlines()[1]
+    '  evarl compare runs/first runs/second --threshold -9    which of them reach -9'
     """
     lines = EXAMPLES.get(command, ())
     width = max((len(line) for line, _ in lines), default=0)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from evarl.cli.examples import examples
+from evarl.cli.parser_errors import rewritten
 from evarl.errors import InputError
 from evarl.storage.files import write_bytes
 from evarl.storage.modules import allow_modules
@@ -55,7 +56,7 @@ def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise InputError(_one_line(errors.getvalue())) from None
+        raise InputError(rewritten(_one_line(errors.getvalue()))) from None
     if isinstance(command, OpensRuns):
         allow_modules(*command.allow_module)
     return command
