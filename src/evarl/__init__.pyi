@@ -32,6 +32,7 @@ from .evaluators.configuration import (
 )
 from .learning.configuration import TrainConfig as TrainConfig, with_settings as with_settings
 from .learning.presets import preset as preset
+from .report.curves import plot as plot
 from .report.video import video as video
 from .runs.run import Run as Run
 from .runs.train import train as train

@@ -26,7 +26,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "plot": (
         ("evarl plot runs/first", "the learning curve, in the run"),
         ("evarl plot runs/a2c runs/ppo --labels A2C PPO --out curves.pdf", "two runs in one picture"),
-        ("evarl plot runs/first --metric return evaluation_loss --x updates --smooth 20", "two panels"),
+        ("evarl plot runs/first --metric return evaluation_error --x updates --smooth 20", "two panels"),
     ),
     "animate": (
         ("evarl animate runs/first", "animation.gif in the run"),

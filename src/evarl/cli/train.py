@@ -2,16 +2,22 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from evarl.cli.parsing import HELP_ALL, Flag, PrintsResults, options, parse
-from evarl.cli.tables import number
+from evarl.cli.tables import draws_blocks, number, sparkline
 from evarl.cli.train_help import train_help
 from evarl.errors import InputError, plain_text
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import PRESETS, preset
+
+if TYPE_CHECKING:
+    from evarl.runs.run import Run
+
+FEWEST = 10
+"""Updates with a return from which on a curve is printed."""
 
 
 @dataclass(frozen=True)
@@ -62,4 +68,16 @@ def run(arguments: list[str]) -> None:
     over = "" if error is None else f" (standard error over {summary['seeds']} seeds)"
     what = "no episode finished" if mean is None else f"return {number(mean, error=error)}{over}"
     print(f"{what} in the last tenth of {summary['updates']} updates")
+    if draws_blocks() and (drawn := _return_curve(result)):
+        print(drawn)
     print(f"results in {plain_text(str(result.path))}")
+
+
+def _return_curve(result: "Run") -> str:
+    """The return over the run, averaged over seeds, as one line; empty where there is nothing to see."""
+    table = result.metrics.group_by("update").aggregate([("return", "mean")]).sort_by("update")
+    means = table["return_mean"].to_pylist()
+    known = [one for one in means if one is not None]
+    if len(known) < FEWEST:
+        return ""
+    return f"over the run {sparkline(means)} from {min(known):.4g} to {max(known):.4g}"

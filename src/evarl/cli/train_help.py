@@ -12,7 +12,7 @@ from evarl.learning.presets import PRESETS
 FLAGS: dict[str, dict[str, tuple[str, str]]] = {
     "what is trained": {
         "--world": ("NAME", "another world than the preset's; `evarl worlds` lists them"),
-        "--context": ("NAME=LOW:HIGH", "hidden numbers that vary from site to site; `evarl worlds NAME` lists them"),
+        "--context": ("NAME=LOW:HIGH", "hidden numbers that vary; `evarl worlds NAME` lists them"),
         "--horizon": ("N", "time limit of an episode in steps; by default the world's own"),
         "--discount": ("γ", "discount of the value"),
     },
@@ -50,6 +50,9 @@ FLAGS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """The flags of the short help in groups: what they take and what they do, in one line each."""
 
+LONGEST = 32
+"""Characters of a value that are shown."""
+
 
 def train_help(config: TrainConfig, preset: str | None) -> str:
     """The short help, with the values of a configuration."""
@@ -80,4 +83,4 @@ def _value(config: TrainConfig, flag: str) -> str:
     if value is None or value is False or value in ("", ()):
         return ""
     shown = " ".join(map(str, value)) if isinstance(value, tuple) else "on" if value is True else f"{value}"
-    return f" ({shown})"
+    return f" ({shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + '…'})"

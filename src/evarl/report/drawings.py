@@ -1,7 +1,8 @@
-"""Drawings of worlds: a picture of each moment of a recorded episode, from observations alone."""
+"""Drawings of worlds: a picture of each moment of a recorded episode."""
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -75,11 +76,11 @@ def _checked(world: AnyWorld, picture: Any) -> Pixels:
 
 def _rendered(world: AnyWorld) -> Drawing:
     """A Gymnasium environment as it draws itself."""
-    from dataclasses import replace
-
     from evarl.worlds.gymnasium import GymnasiumEnvironments, GymnasiumWorld
 
     assert isinstance(world, GymnasiumWorld)
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # of pygame, which looks for a screen and loudspeakers
+        os.environ.setdefault(driver, "dummy")
 
     def look(environments: GymnasiumEnvironments) -> Pixels:
         return environments.picture(0)

@@ -69,10 +69,10 @@ def video(
         fps: pictures, that is steps, in a second; by default what suits the world.
         random_seed: random seed.
     """
+    if path is not None and Path(path).suffix.lower() not in ENDINGS:
+        raise InputError(f"out: '{Path(path).name}' is not allowed; must end in {' or '.join(ENDINGS)}")
     run = opened(run)
-    file = Path(path) if path is not None else run.path / "video.gif"
-    if file.suffix.lower() not in ENDINGS:
-        raise InputError(f"out: '{file.name}' is not allowed; must end in {' or '.join(ENDINGS)}")
+    file = run.path / "video.gif" if path is None else Path(path)
     if fps is not None:
         real("fps", fps, above=0, most=MOST_FPS)
     show = Show(episodes, seed, random_seed, context, deterministic, False, steps)
