@@ -15,7 +15,7 @@ setup: $(VENV)/installed
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "evarl needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[brax,dev,minari,ray]'
+	$(RUN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable '.[brax,dev,minari,ray,video]'
 	@touch $@
 
 # An ordinary and an evaluation-aware policy, tested on two sites whose bridges hold with different, hidden probabilities.

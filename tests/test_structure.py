@@ -32,6 +32,7 @@ MANY_PARAMETERS = {
     "evarl/runs/train.py:train": OPTIONS,
     "evarl/evaluation/evaluate.py:evaluate": OPTIONS,
     "evarl/evaluation/assess.py:assess": OPTIONS,
+    "evarl/report/video.py:video": OPTIONS,
 }
 """Functions that may have more parameters than the others, and why."""
 

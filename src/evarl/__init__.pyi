@@ -36,6 +36,8 @@ from .evaluators.configuration import (
 from .learning.configuration import TrainConfig as TrainConfig, with_settings as with_settings
 from .learning.presets import preset as preset
 from .policies.wrap import wrap_policy as wrap_policy
+from .report.curves import plot as plot
+from .report.video import video as video
 from .runs.run import Run as Run, load as load
 from .runs.train import train as train
 from .storage.modules import allow_modules as allow_modules

@@ -157,6 +157,44 @@ def test_names_that_cannot_be_files_are_refused_before_anything_is_written(names
     assert not list(tmp_path.iterdir())
 
 
+def test_the_head_says_how_much_was_run_and_warns_of_trial_runs():
+    about = {"scale": "laptop: hours on two cores", "seeds": {"a": "0 to 2", "b": "0 to 9"}}
+    assert "scale laptop, 3 to 10 seeds of each condition" in page(replace(REPORT, about=about))
+    assert 'class="banner"' not in page(replace(REPORT, about=about))
+    assert "its numbers and verdicts mean nothing" in page(replace(REPORT, about={"scale": "smoke: two seeds"}))
+
+
+def drawn(*checks: ClaimCheck) -> str:
+    return page(replace(EMPTY, checks=checks))
+
+
+def test_effects_are_parts_of_their_baselines_on_one_axis():
+    """Both effects are a fifth of what they are compared with, on an axis to a quarter: at 100 + 92 · 0.8."""
+    checks = [
+        ClaimCheck("small", "holds", 0.2, (0.1, 0.25), "x", baseline=1.0),
+        ClaimCheck("large", "holds", 2000.0, (1000.0, 4000.0), "x", baseline=10_000.0),
+        ClaimCheck("alone", "holds", 3.0, (1.0, 5.0), "x"),
+    ]
+    shown = drawn(*checks)
+    assert shown.count('<circle cx="173.6"') == shown.count("<circle") == 2
+    assert shown.count('class="beyond"') == 1  # the second interval goes on to 40 %
+    assert "from −25\u202f% to +25\u202f%" in shown
+    assert shown.count("+20\u202f% of the baseline") == 2
+
+
+def test_levels_other_than_95_are_explained_where_they_stand():
+    check = ClaimCheck("a claim", "undecided", 0.1, (-0.1, 0.3), "x", 1 - 0.05 / 3, parts=3)
+    assert "98.33\u202f% and not 95\u202f%: 3 comparisons share the error of 5\u202f%" in drawn(check)
+    assert "comparisons share" not in drawn(replace(check, confidence=0.95, parts=1))
+
+
+def test_a_tick_stands_only_where_a_claim_holds():
+    checks = [ClaimCheck("a", verdict, 0.1, None, "x") for verdict in ("undecided", "does not hold")]
+    assert "✓" not in drawn(*checks)
+    assert "✓" not in drawn()
+    assert drawn(*checks, replace(checks[0], verdict="holds")).count("✓") == 1
+
+
 # What a browser makes of it
 
 
@@ -218,6 +256,35 @@ def test_only_tables_scroll_sideways(driver, report, pixels):
     assert wide <= seen <= pixels
     script = "const e = document.querySelector('.scroll'); return e.scrollWidth > e.clientWidth"
     assert driver.execute_script(script) == (pixels < 600)
+
+
+def test_wide_tables_show_to_which_side_they_go_on(driver, report):
+    width(driver, 390)
+    driver.get(report.as_uri())
+    table = driver.find_element("css selector", ".table .scroll")
+    hint = driver.find_element("css selector", ".table .hint")
+    assert table.get_attribute("class") == "scroll more-right"
+    assert hint.is_displayed()
+    assert "inset" in table.value_of_css_property("box-shadow")
+    first = driver.find_element("css selector", ".table tbody th")
+    before = first.location["x"]
+    driver.execute_async_script(
+        "arguments[0].scrollLeft = 1e6; const done = arguments[1]; requestAnimationFrame(() => requestAnimationFrame(done))",
+        table,
+    )
+    assert table.get_attribute("class") == "scroll more-left"
+    assert first.location["x"] == before  # what the row is about stays in sight
+    width(driver, 1200)
+    driver.get(report.as_uri())
+    assert driver.find_element("css selector", ".table .scroll").get_attribute("class") == "scroll"
+    assert not driver.find_element("css selector", ".table .hint").is_displayed()
+
+
+def test_numbers_are_not_broken_on_a_phone(driver, report):
+    width(driver, 390)
+    driver.get(report.as_uri())
+    cut = "e => e.scrollWidth - e.clientWidth"
+    assert set(driver.execute_script(f"return [...document.querySelectorAll('tbody .number')].map({cut})")) == {0}
 
 
 def test_text_can_be_read_by_day_and_by_night(opened):

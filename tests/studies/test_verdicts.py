@@ -116,3 +116,20 @@ def test_one_of_several_is_enough_and_their_number_counts():
     failed = check_some_larger("c", "q", {"a": (low, zero), "b": (low, clear)})
     assert (failed.verdict, failed.quantity, failed.confidence) == ("does not hold", "q; here of a", 0.95)
     assert check_some_larger("c", "q", {"a": ({}, zero)}).verdict == "undecided"
+
+
+def test_effects_know_what_they_are_compared_with():
+    one, other = {0: 3.0, 1: 4.0, 2: 5.0}, {0: -2.0, 1: -4.0, 2: -3.0, 9: 100.0}
+    assert check_larger("a", "x", one, other).baseline == 3.0  # of the seeds that both have
+    assert check_larger("a", "x", one, 2.0).baseline == 2.0
+    assert check_larger("a", "x", one, 0.0).baseline is None
+    falling = check_falling("a", "x", {"β = 0": one, "β = 1": {0: 1.0, 1: 2.1, 2: 3.2}})
+    assert falling.baseline == 4.0
+
+
+def test_the_number_of_comparisons_stands_beside_their_level():
+    same = {seed: 1.0 + 0.01 * (-1) ** seed for seed in range(6)}
+    found = check_all_larger("a", "x", {"one": same, "two": dict(same)}, 1.0)
+    assert (found.verdict, found.parts, found.confidence) == ("undecided", 2, 0.975)
+    clear = check_all_larger("a", "x", {"one": same, "two": dict(same)}, 0.5)
+    assert (clear.verdict, clear.parts, clear.confidence) == ("holds", 1, 0.95)

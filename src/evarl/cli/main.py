@@ -17,6 +17,8 @@ COMMANDS = {
     "train": "train a policy, with --beta an evaluable one, and write the run to a directory",
     "assess": "roll a policy through the assessment, and predict its deployment value from it",
     "evaluate": "compare the predictions of a run's evaluators with true values, beside every control",
+    "video": "record episodes of a policy, as MP4 or GIF",
+    "plot": "draw learning curves of runs",
     "animate": "draw how policies take their test and are deployed, on two sites of a family of worlds",
     "certify": "test a claim about a policy, and issue a certificate that holds for finite samples",
     "calibrate": "draw sites with hidden contexts, test and measure a policy there, for bounds on new sites",
@@ -29,6 +31,9 @@ COMMANDS = {
     "worlds": "list the worlds with their spaces, horizon and discount",
 }
 """Each command is a module of this folder with a function `run(arguments)`, which may return an exit code."""
+
+ALIASES = {"study": "reproduce"}
+"""Other names of commands."""
 
 LIST = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
 HELP = f"""Evaluation-aware reinforcement learning: train policies that are good and can be evaluated accurately.
@@ -61,11 +66,12 @@ def call(arguments: list[str]) -> int:
         print(f"evarl {version('evarl')}")
         return 0
     try:
-        if arguments[0] not in COMMANDS:
-            raise unknown_name("command", arguments[0], COMMANDS)
+        command = ALIASES.get(arguments[0], arguments[0])
+        if command not in COMMANDS:
+            raise unknown_name("command", command, COMMANDS)
         check_start()
         with only_here():
-            return importlib.import_module(f"evarl.cli.{arguments[0]}").run(arguments[1:]) or 0
+            return importlib.import_module(f"evarl.cli.{command}").run(arguments[1:]) or 0
     except EvarlError as error:
         print(f"evarl: {error}", file=sys.stderr)
         return 1 if isinstance(error, FaultError) else 2

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import json
 import re
@@ -11,11 +12,15 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from evarl.cli.examples import examples
+from evarl.cli.parser_errors import rewritten
 from evarl.errors import InputError
 from evarl.storage.files import write_bytes
 from evarl.storage.modules import allow_modules
 
 T = TypeVar("T")
+HELP_ALL = "--help-all"
+"""Asks for the help with all flags; the same as --help where there is no shorter one."""
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 """An option without a value."""
 RunPath = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -41,15 +46,17 @@ class PrintsResults(OpensRuns):
 
 
 def parse(kind: type[T], arguments: list[str], program: str, default: T) -> T:
-    """A dataclass filled from command-line arguments; `--help` prints its fields and exits."""
+    """A dataclass filled from command-line arguments; `--help` prints its fields, with examples, and exits."""
     errors = io.StringIO()
+    about = f"{inspect.getdoc(kind)}\n\n{examples(program.split()[1])}"
+    arguments = ["--help" if one == HELP_ALL else one for one in arguments]
     try:
         with contextlib.redirect_stderr(errors):
-            command = tyro.cli(kind, args=arguments, prog=program, default=default)
+            command = tyro.cli(kind, args=arguments, prog=program, default=default, description=about)
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise InputError(_one_line(errors.getvalue())) from None
+        raise InputError(rewritten(_one_line(errors.getvalue()))) from None
     if isinstance(command, OpensRuns):
         allow_modules(*command.allow_module)
     return command

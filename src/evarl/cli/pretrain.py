@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from evarl.cli.parsing import OpensRuns, options, parse
+from evarl.cli.parsing import OpensRuns, RunPath, options, parse
 from evarl.errors import plain_text
 
 
@@ -15,7 +15,7 @@ class Pretrain(OpensRuns):
     The file is for `evarl train … --evaluator-mode frozen --evaluator.file FILE --assessment.file FILE-assessment…`.
     """
 
-    run: tyro.conf.Positional[str] = ""
+    run: RunPath
     """Directory of a finished run."""
     out: str | None = None
     """File for the evaluator; by default pretrained.safetensors in the run directory."""
@@ -29,7 +29,7 @@ class Pretrain(OpensRuns):
 
 def run(arguments: list[str]) -> None:
     """Parse the arguments, fit the evaluator, and print its path."""
-    command = parse(Pretrain, arguments, "evarl pretrain", Pretrain())
+    command = parse(Pretrain, arguments, "evarl pretrain", Pretrain(tyro.MISSING))
 
     from evarl.runs.pretrain import pretrain  # imports JAX
     from evarl.runs.run import Run

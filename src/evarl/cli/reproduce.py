@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from evarl.cli.examples import examples
 from evarl.cli.parsing import parse
 from evarl.errors import FaultError, InputError, plain_text, unknown_name
 from evarl.ranges import whole
@@ -29,7 +30,7 @@ ALL = "all"
 class Reproduce:
     """Run a study and write its report: tables, figures, and verdicts on the paper's claims."""
 
-    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")] = ALL
+    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
     """Name of the study, or all for every result of the paper."""
     scale: ScaleName = "laptop"
     """smoke: a minute or two, only to see that it works. laptop: hours on two cores. paper: the full protocol."""
@@ -53,22 +54,30 @@ def _listed(studies: dict[str, str]) -> str:
     return "\n".join(f"  {name:<11} {summary}" for name, summary in studies.items())
 
 
-Reproduce.__doc__ = f"""Run a study and write its report: tables, figures, and verdicts on the paper's claims.
-
-Results of the paper:
+LIST = f"""Results of the paper:
 {_listed(PAPER_STUDIES)}
   {ALL:<11} all of these
 
 Studies that are not in the paper:
-{_listed(OWN_STUDIES)}
+{_listed(OWN_STUDIES)}"""
+
+Reproduce.__doc__ = f"""Run a study and write its report: tables, figures, and verdicts on the paper's claims.
+
+{LIST}
 
 Finished jobs are kept and never run twice: stop with Ctrl-C, go on with the same command.
 """
 
 
 def run(arguments: list[str]) -> None:
-    """Parse the arguments, run the jobs that are not finished, write the reports and print the verdicts."""
-    command = parse(Reproduce, arguments, "evarl reproduce", Reproduce())
+    """Parse the arguments, run the jobs that are not finished, write the reports and print the verdicts.
+
+    Without arguments, only list the studies.
+    """
+    if not arguments:
+        print(f"{LIST}\n\n{examples('reproduce')}")
+        return
+    command = parse(Reproduce, arguments, "evarl reproduce", Reproduce(tyro.MISSING))
     _check(command)
     if command.scale == "smoke":  # workers inherit it
         os.environ["XLA_FLAGS"] = f"{COMPILE_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".rstrip()

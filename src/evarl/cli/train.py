@@ -2,15 +2,22 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from evarl.cli.parsing import Flag, PrintsResults, options, parse
-from evarl.cli.tables import number
-from evarl.errors import plain_text
+from evarl.cli.parsing import HELP_ALL, Flag, PrintsResults, options, parse
+from evarl.cli.tables import draws_blocks, number, sparkline
+from evarl.cli.train_help import train_help
+from evarl.errors import InputError, plain_text
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import PRESETS, preset
+
+if TYPE_CHECKING:
+    from evarl.runs.run import Run
+
+FEWEST = 10
+"""Updates with a return from which on a curve is printed."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +47,16 @@ class Train(PrintsResults):
 
 def run(arguments: list[str]) -> None:
     """Parse the arguments, train, and print the results."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        for name, build in PRESETS.items():
-            print(f"  {name:<12} {build.__doc__}")
-        print("\nThe settings below can be given after any preset; the values shown are those of navigation.\n")
-        parse(Train, ["--help"], "evarl train PRESET", Train(preset("navigation")))
-    settings = preset(arguments[0], paper="--paper" in arguments)
-    command = parse(Train, arguments[1:], f"evarl train {arguments[0]}", Train(settings))
+    named = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    settings = preset(named or "navigation", paper=named is not None and "--paper" in arguments)
+    if not arguments or {"-h", "--help"} & {*arguments}:
+        print(train_help(settings, named))
+        return
+    if HELP_ALL in arguments:
+        parse(Train, ["--help"], f"evarl train {named or 'PRESET'}", Train(settings))
+    if named is None:
+        raise InputError(f"preset: is missing before {arguments[0]}; must be one of {', '.join(PRESETS)}")
+    command = parse(Train, arguments[1:], f"evarl train {named}", Train(settings))
 
     from evarl.runs.train import train  # imports JAX
 
@@ -59,4 +69,16 @@ def run(arguments: list[str]) -> None:
     over = "" if error is None else f" (standard error over {summary['seeds']} seeds)"
     what = "no episode finished" if mean is None else f"return {number(mean, error=error)}{over}"
     print(f"{what} in the last tenth of {summary['updates']} updates")
+    if draws_blocks() and (drawn := _return_curve(result)):
+        print(drawn)
     print(f"results in {plain_text(str(result.path))}")
+
+
+def _return_curve(result: "Run") -> str:
+    """The return over the run, averaged over seeds, as one line; empty where there is nothing to see."""
+    table = result.metrics.group_by("update").aggregate([("return", "mean")]).sort_by("update")
+    means = table["return_mean"].to_pylist()
+    known = [one for one in means if one is not None]
+    if len(known) < FEWEST:
+        return ""
+    return f"over the run {sparkline(means)} from {min(known):.4g} to {max(known):.4g}"

@@ -1,5 +1,6 @@
 """`evarl worlds`: list the worlds, or what can vary in one of them."""
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,6 +8,7 @@ import tyro
 
 from evarl.cli.parsing import parse
 from evarl.cli.tables import PlainTable, print_table
+from evarl.worlds.listed import listed_worlds
 
 if TYPE_CHECKING:
     from evarl.worlds.world import AnyWorld
@@ -23,17 +25,28 @@ class Worlds:
 def run(arguments: list[str]) -> None:
     """Print the table."""
     command = parse(Worlds, arguments, "evarl worlds", Worlds())
-
-    from evarl.worlds.registry import make_world, world_names  # imports JAX
-
     if command.name is not None:
+        from evarl.worlds.registry import make_world  # imports JAX
+
         _print_parameters(make_world(command.name))
         return
     table = PlainTable("world", "observations", "actions", "horizon", "discount")
-    for name in world_names():
-        table.add_row(name, *_described(make_world(name)))
+    for one in listed_worlds():
+        table.add_row(*map(str, one))
+    for world in _registered():
+        table.add_row(world.name, *_described(world))
     print_table(table)
     print("\nalso: tabular/FILE.npz, brax/NAME:BACKEND, and gymnasium/ID for environments with Box or Discrete spaces")
+    print("`evarl worlds NAME` lists what can be hidden and vary in a world")
+
+
+def _registered() -> list["AnyWorld"]:
+    """Worlds that this process has registered, by `register_world`; none where nothing is imported yet."""
+    if "evarl.worlds.registry" not in sys.modules:
+        return []
+    from evarl.worlds.registry import make_world, own_names
+
+    return [make_world(name) for name in own_names()]
 
 
 def _described(world: "AnyWorld") -> list[str]:

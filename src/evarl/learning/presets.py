@@ -89,7 +89,7 @@ def brax() -> TrainConfig:
 
 
 def crossing() -> TrainConfig:
-    """A river whose bridge holds with a hidden probability: the example of a family of worlds (not in the paper)."""
+    """A river whose bridge holds with a hidden probability (the example of a family of worlds, not in the paper)."""
     return TrainConfig(
         world="crossing",
         context=("bridge=0.15,0.9",),

@@ -14,14 +14,13 @@ from jaxtyping import Float
 
 from evarl.evaluation.predictors import EVALUATOR, PASSIVE
 from evarl.evaluation.scenes import PolicyScenes, Scene, Walk
+from evarl.report.crossing_map import CELL, FAINT, MAP, RIVER, SHADES, draw_map, place
 from evarl.report.figures import STYLES
-from evarl.worlds.crossing import BANK, BRIDGE, COLUMNS, FORD, GOAL, ROWS, START
+from evarl.report.moving import gif
+from evarl.worlds.crossing import BANK, COLUMNS
 
 DOTS = 100
 """Pixels in an inch."""
-CELL, RIVER = 30, 26
-"""Size of a cell and of the river between two rows of cells."""
-MAP = (COLUMNS * CELL, ROWS * CELL + RIVER)
 LEFT, PANEL, HEADER, HEADING, BELOW, GAP = 20, 428, 40, 30, 24, 14
 """Left margin, width of a panel, and heights: of the line on top, of a row's heading, of the line below, between rows."""
 ROW = HEADING + MAP[1] + BELOW + GAP
@@ -30,8 +29,7 @@ SCALE, BAR = 42, 24
 APART = 17
 """Distance between two labels."""
 
-SHADES = {"ground": "#f4f4f1", "lines": "#e3e3de", "river": "#b9ddf3", "bridge": "#c9a36a", "stones": "#8f8f8f"}
-FAILED, TRUE, FAINT = "#d55e00", "#000000", "#767676"
+FAILED, TRUE = "#d55e00", "#000000"
 PHASES = {"test": 0, "prediction": 88, "deployment": 228, "true value": 376}
 """The four phases, and where they stand in the line on top."""
 TEST_MOMENTS, DEPLOYMENT_MOMENTS = 5, 3
@@ -70,17 +68,9 @@ def moments(rows: Sequence[PolicyScenes]) -> list[Moment]:
 
 def animated(rows: Sequence[PolicyScenes]) -> bytes:
     """The animation as a GIF that loops; the same data give the same bytes."""
-    from PIL import Image
-
     shown = moments(rows)
     pixels = [picture[:, :, :3] for picture in _drawn(rows, shown)]
-    palette = _palette([pixels[index] for index in (0, len(pixels) // 2, -1)])
-    first, *others = [Image.fromarray(indices) for indices in _indexed(pixels, palette)]
-    for picture in (first, *others):
-        picture.putpalette(palette.tobytes())
-    file, durations = io.BytesIO(), [moment.milliseconds for moment in shown]
-    first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0, disposal=1)
-    return file.getvalue()
+    return gif(pixels, [moment.milliseconds for moment in shown], COMMONEST)
 
 
 def still(rows: Sequence[PolicyScenes]) -> bytes:
@@ -91,23 +81,6 @@ def still(rows: Sequence[PolicyScenes]) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).convert("RGB").save(file, "PNG")
     return file.getvalue()
-
-
-def _palette(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """The commonest colours [N, 3] of some pictures, so that areas keep theirs exactly."""
-    colours, counts = np.unique(np.concatenate(pictures).reshape(-1, 3), axis=0, return_counts=True)
-    return colours[np.argsort(-counts, kind="stable")[:COMMONEST]]
-
-
-def _indexed(pictures: Sequence[np.ndarray], palette: np.ndarray) -> Iterator[np.ndarray]:
-    """Pictures [height, width] of indices of the nearest colours in a palette."""
-    nearest = np.full(2**24, -1, np.int16)
-    for picture in pictures:
-        codes = picture.astype(np.int32) @ np.array([2**16, 2**8, 1], np.int32)
-        new = np.unique(codes[nearest[codes] < 0])
-        colours = np.stack([new >> 16, new >> 8 & 255, new & 255], axis=1)
-        nearest[new] = ((colours[:, None] - palette[None].astype(np.int32)) ** 2).sum(axis=2).argmin(axis=1)
-        yield nearest[codes].astype(np.uint8)
 
 
 def _walks(scene: Scene) -> tuple[Walk, Walk]:
@@ -226,31 +199,8 @@ class _Panel:
 
     def draw_ground(self, name: str) -> None:
         """The map, which is the same on all sites, and the empty scale."""
-        from matplotlib.patches import Rectangle
-
-        (x, y), (width, height), axes = self.corner, MAP, self.axes
-        bank = y + (BANK + 1) * CELL
-        axes.add_patch(Rectangle((x, y), width, height, color=SHADES["ground"], lw=0))
-        for column in range(1, COLUMNS):
-            axes.plot([x + column * CELL] * 2, [y, y + height], color=SHADES["lines"], lw=0.8)
-        for row in range(1, ROWS):
-            axes.plot([x, x + width], [self._place(0, row)[1] - CELL / 2] * 2, color=SHADES["lines"], lw=0.8)
-        axes.add_patch(Rectangle((x, bank), width, RIVER, color=SHADES["river"], lw=0, zorder=3))
-        for plank in range(len(BRIDGE) * 5):
-            left = x + BRIDGE[0] * CELL + plank * 6 + 0.75
-            axes.add_patch(Rectangle((left, bank - 3), 4.5, RIVER + 6, color=SHADES["bridge"], lw=0, zorder=4))
-        stones = x + FORD * CELL + np.array([9, 20, 10, 19]), bank + np.array([4, 9, 15, 21])
-        axes.plot(*stones, "o", color=SHADES["stones"], markersize=4.5, markeredgewidth=0, zorder=4)
-        words = {"size": 8, "style": "italic", "ha": "center", "va": "center"}
-        axes.text(x + 4.5 * CELL, bank + RIVER / 2, "river", color="#30617f", zorder=4, **words)
-        for text, middle in (("bridge", x + (BRIDGE[0] + len(BRIDGE) / 2) * CELL), ("ford", x + (FORD + 0.5) * CELL)):
-            axes.text(middle, bank - 13, text, color=FAINT, **words)
-        for text, cell in (("start", START), ("goal", GOAL)):
-            place = self._place(*cell)
-            axes.add_patch(
-                Rectangle((place[0] - 14, place[1] - 14), 28, 28, fill=text == "goal", fc="#f0e442", ec="#555555")
-            )
-            axes.text(*place, text, size=7.5, ha="center", va="center", color="#333333")
+        (x, y), axes = self.corner, self.axes
+        draw_map(axes, self.corner)
         holds = f"{100 * self.scene.site:.3g}\u202f%"
         axes.text(x, y - 15, f"site {name}, hidden: bridge holds {holds}", size=9, va="center", color=FAINT)
         self._draw_scale()
@@ -271,11 +221,6 @@ class _Panel:
         """Left end of the scale."""
         return self.corner[0] + MAP[0] + SCALE
 
-    def _place(self, column: float, row: float) -> tuple[float, float]:
-        """The middle of a cell."""
-        x, y = self.corner
-        return x + (column + 0.5) * CELL, y + (row + 0.5) * CELL + (RIVER if row > BANK else 0)
-
     def draw(self, moment: Moment) -> list[Any]:
         """What changes: agents with their trails, and the scale."""
         if moment.phase < 2:
@@ -291,7 +236,9 @@ class _Panel:
         river = self.corner[1] + (BANK + 1) * CELL + RIVER / 2
         trails, crosses, agents = [], [], []
         for number in range(count):
-            path = np.array([self._place(*divmod(int(at), COLUMNS)[::-1]) for at in walk.cells[: step + 2, number]])
+            path = np.array(
+                [place(self.corner, *divmod(int(at), COLUMNS)[::-1]) for at in walk.cells[: step + 2, number]]
+            )
             path += _beside(number, count)
             failed = walk.failed[: step + 1, number]
             here = _moved(path, part > 0 and bool(failed[step]), step, part, river)

@@ -43,6 +43,19 @@ function compare(a, b, sign) {
   return sign * (typeof a === "number" ? (a > b) - (a < b) : a.localeCompare(b, "en", { numeric: true }));
 }
 
+// Tables that are wider than the screen show to which side they go on.
+for (const box of document.querySelectorAll(".scroll")) {
+  const show = () => {
+    const rest = box.scrollWidth - box.clientWidth;
+    box.parentElement.classList.toggle("scrolls", rest > 1);
+    box.classList.toggle("more-left", box.scrollLeft > 1);
+    box.classList.toggle("more-right", rest - box.scrollLeft > 1);
+  };
+  box.addEventListener("scroll", show, { passive: true });
+  new ResizeObserver(show).observe(box);
+  show();
+}
+
 // Paper does not unfold.
 let folded = [];
 addEventListener("beforeprint", () => {

@@ -10,8 +10,12 @@ CHANNELS = {
     "gymnax/Breakout-MinAtar": ("paddle", "ball", "trail", "brick"),
     "gymnax/Freeway-MinAtar": ("chicken", "car", "speed 1", "speed 2", "speed 3", "speed 4", "speed 5"),
     "gymnax/SpaceInvaders-MinAtar": ("cannon", "alien", "going left", "going right", "own bullet", "alien bullet"),
+    "gymnax/Seaquest-MinAtar": (
+        *("submarine", "its stern", "own bullet", "trail", "enemy bullet", "fish", "enemy submarine"),
+        *("oxygen", "divers aboard", "diver"),
+    ),
 }
-"""Names of the channels of the games in the paper; those of other games are numbered."""
+"""Names of the channels of the games of MinAtar; those of other boards are numbered."""
 
 NUMBERS = 8
 """Number of entries of a vector that are printed."""

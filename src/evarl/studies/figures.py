@@ -38,20 +38,44 @@ def curves(name: str, caption: str, rows: Mapping[str, Panels[Band]]) -> ReportF
         panels = figure.subplots(len(rows), len(worlds), squeeze=False, sharex="col")
         for across, (quantity, row) in zip(panels, rows.items(), strict=True):
             for panel, world in zip(across, worlds, strict=True):
-                for condition, (x, values) in row.get(world, {}).items():
+                if not row.get(world):  # nothing was measured there
+                    panel.set_visible(False)
+                    continue
+                for condition, (x, values) in row[world].items():
                     colour = colours[condition][0]
                     mean, half = _interval(values)
                     panel.plot(x, mean, color=colour, linewidth=1.6)
                     panel.fill_between(x, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
-                if across is panels[0]:
+                panel.set_ylim(*_limits([values for _, values in row[world].values()]))
+                above, below = (_filled(rows, world, reverse) for reverse in (False, True))
+                if quantity == above:
                     panel.set_title(world)
-                if across is panels[-1]:
+                if quantity == below:
                     panel.set_xlabel("environment steps")
+                    panel.tick_params(labelbottom=True)
+                if world == next(one for one in worlds if row.get(one)):
+                    panel.set_ylabel(quantity)
                 panel.grid(alpha=0.3)
-            across[0].set_ylabel(quantity)
         _legend(figure, {condition: (colour, "") for condition, (colour, _) in colours.items()})
 
     return make_figure(name, caption, (3.6 * len(worlds) + 1.0, 2.6 * len(rows) + 0.9), draw)
+
+
+def _limits(values: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Limits of an axis by the values of single seeds: an interval of few seeds may be many times as wide.
+
+    >>> _limits([np.array([[0.0, np.nan], [4.0, 10.0]])])
+    (-0.5, 10.5)
+    """
+    low, high = (float(extreme(np.concatenate([one.ravel() for one in values]))) for extreme in (np.nanmin, np.nanmax))
+    margin = 0.05 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def _filled(rows: Mapping[str, Panels[Band]], world: str, reverse: bool) -> str:
+    """The first, or the last, quantity that was measured in a world."""
+    found = [quantity for quantity, row in rows.items() if row.get(world)]
+    return found[-1 if reverse else 0]
 
 
 def against(
@@ -84,7 +108,10 @@ def against(
 def bars(
     name: str, caption: str, panels: Panels[MeanAndError], label: str, coloured: Sequence[str], log: bool = True
 ) -> ReportFigure:
-    """Horizontal bars, a panel for each group; those named in `coloured` are coloured, the others grey."""
+    """Horizontal bars, a panel for each group; those named in `coloured` are coloured, the others grey.
+
+    On a logarithmic axis, where the length of a bar means nothing, they are points.
+    """
     names = list(_styles(panels.values()))
 
     def draw(figure: Any) -> None:
@@ -93,8 +120,13 @@ def bars(
                 if bar in values:
                     mean, error = values[bar].mean, values[bar].standard_error
                     colour = COLOURS[0] if bar in coloured else "#bbbbbb"
-                    panel.barh(place, mean, xerr=error, color=colour, error_kw={"linewidth": 0.8})
-                    panel.annotate(f" {mean:.3g}", (mean, place), va="bottom", fontsize=7, annotation_clip=False)
+                    if log:
+                        point = {"marker": "o", "markersize": 6, "color": colour, "ecolor": "#444444"}
+                        panel.errorbar(mean, place, xerr=error, elinewidth=0.8, **point)
+                    else:
+                        panel.barh(place, mean, xerr=error, color=colour, error_kw={"linewidth": 0.8})
+                    text = {"textcoords": "offset points", "xytext": (4, 3), "fontsize": 7, "annotation_clip": False}
+                    panel.annotate(f"{mean:.3g}", (mean, place), va="bottom", **text)
             scale = "log" if log else "linear"
             panel.set(title=title, xlabel=label, xscale=scale, yticks=range(len(names)), yticklabels=names)
             panel.grid(axis="x", alpha=0.3)

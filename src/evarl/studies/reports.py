@@ -60,6 +60,10 @@ class ClaimCheck:
     """What the effect is, unit and sign included."""
     confidence: float = 0.95
     note: str = ""
+    baseline: float | None = None
+    """Size of what the effect is compared with, for the same unit: effects are drawn as parts of it."""
+    parts: int = 1
+    """Comparisons that share the error of the claim; above 1, the interval of the one that decides is wider than at 95 %."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ it fails if one part fails at the level divided by the number of parts. The part
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def check_larger(claim: str, quantity: str, one: Values, other: Values | float, 
     if differences is None:
         return _undecided(claim, quantity, "too few seeds" if one and other else "not measured", note)
     parts = {quantity: differences}
-    return _decide(claim, parts, parts, note)
+    return replace(_decide(claim, parts, parts, note), baseline=_size(one, other))
 
 
 def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], other: Values | float) -> ClaimCheck:
@@ -34,7 +35,9 @@ def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], othe
     known = {name: part for name, part in parts.items() if part is not None}
     if not known or len(known) < len(parts):
         return _undecided(claim, quantity, "too few seeds, or not all measured")
-    return _decide(claim, known, known)
+    found = _decide(claim, known, known)
+    deciding = found.quantity.removeprefix(f"{quantity}; here of ")
+    return replace(found, baseline=_size(ones[deciding], other))
 
 
 def check_some_larger(
@@ -49,19 +52,24 @@ def check_some_larger(
     known = {f"{quantity}; here of {name}": part for name, part in parts.items() if part is not None}
     if not known:
         return _undecided(claim, quantity, "too few seeds, or not measured", note)
-    strict = 1 - (1 - CONFIDENCE) / len(known)
+    found = _some(claim, known, note)
+    return replace(found, baseline=_size(*pairs[found.quantity.removeprefix(f"{quantity}; here of ")]))
+
+
+def _some(claim: str, known: Mapping[str, np.ndarray], note: str) -> ClaimCheck:
+    """The claim that some part is above 0, by the part that speaks most for it."""
+    count = len(known)
+    strict = 1 - (1 - CONFIDENCE) / count
     passing = {name: t_interval(part, strict) for name, part in known.items()}
     best = max(passing, key=lambda name: passing[name].low)
-    if passing[best].low > 0:
-        found = passing[best]
-        return ClaimCheck(claim, "holds", found.estimate, (found.low, found.high), best, strict, note)
     failing = {name: t_interval(part, CONFIDENCE) for name, part in known.items()}
     nearest = max(failing, key=lambda name: failing[name].high)
-    if failing[nearest].high < 0:
+    if passing[best].low <= 0 and failing[nearest].high < 0:
         found = failing[nearest]
         return ClaimCheck(claim, "does not hold", found.estimate, (found.low, found.high), nearest, CONFIDENCE, note)
-    found = passing[best]
-    return ClaimCheck(claim, "undecided", found.estimate, (found.low, found.high), best, strict, note)
+    found, verdict = passing[best], "holds" if passing[best].low > 0 else "undecided"
+    interval = (found.low, found.high)
+    return ClaimCheck(claim, verdict, found.estimate, interval, best, strict, note, parts=count)  # type: ignore[arg-type]
 
 
 def check_falling(claim: str, quantity: str, steps: dict[str, Values]) -> ClaimCheck:
@@ -79,7 +87,7 @@ def check_falling(claim: str, quantity: str, steps: dict[str, Values]) -> ClaimC
     known = {name: fall for name, fall in falls.items() if fall is not None}
     if len(known) < len(falls):
         return _undecided(claim, overall, "too few seeds")
-    return _decide(claim, {overall: known[overall]}, known)
+    return replace(_decide(claim, {overall: known[overall]}, known), baseline=_size(steps[last], steps[first]))
 
 
 def bootstrap_bounds(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float] | None:
@@ -118,13 +126,23 @@ def _decide(
     worst = min(failing, key=lambda name: failing[name].high)
     if failing[worst].high < 0:
         found = failing[worst]
-        return ClaimCheck(claim, "does not hold", found.estimate, (found.low, found.high), worst, strict, note)
+        bounds, count = (found.low, found.high), len(forbidden)
+        return ClaimCheck(claim, "does not hold", found.estimate, bounds, worst, strict, note, parts=count)
     passing = {name: t_interval(part, CONFIDENCE) for name, part in required.items()}
     weakest = min(passing, key=lambda name: passing[name].low)
     holds = passing[weakest].low > 0
     verdict: Verdict = "holds" if holds else "undecided"
     found, level = (passing[weakest], CONFIDENCE) if holds else (failing[weakest], strict)
-    return ClaimCheck(claim, verdict, found.estimate, (found.low, found.high), weakest, level, note)
+    count = 1 if holds else len(forbidden)
+    return ClaimCheck(claim, verdict, found.estimate, (found.low, found.high), weakest, level, note, parts=count)
+
+
+def _size(one: Values, other: Values | float) -> float | None:
+    """The mean size of what is compared with, over the seeds that both have; None where it is 0 or not measured."""
+    if isinstance(other, int | float):
+        return abs(float(other)) or None
+    shared = sorted(one.keys() & other.keys())
+    return (abs(float(np.mean([other[seed] for seed in shared]))) or None) if shared else None
 
 
 def _undecided(claim: str, quantity: str, why: str, note: str = "") -> ClaimCheck:

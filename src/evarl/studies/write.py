@@ -18,6 +18,8 @@ from evarl.studies.tables import csv, interval, markdown, numeric, sort_value, t
 PLURAL: dict[Verdict, str] = {"does not hold": "do not hold", "undecided": "undecided", "holds": "hold"}
 """Verdicts in the order in which they are listed, what a reader must not miss first, and how they are said of several claims."""
 assert set(PLURAL) == set(get_args(Verdict))
+REACHES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+"""Lengths of the axis of effects, as parts of their baselines; what is longer is cut and has an arrow."""
 SHORT = 28
 """Text up to this length stays on one line of a table, as numbers do."""
 
@@ -59,7 +61,11 @@ def page(report: StudyReport) -> str:
         title=report.title,
         report=report,
         tally=_tally(verdicts(report)),
-        checks=[_check(check) for check in sorted_checks(report)],
+        checks=[_check(check, reach(report.checks)) for check in sorted_checks(report)],
+        reach=f"{100 * reach(report.checks):.4g}\u202f%",
+        drawn=any(_relative(check) for check in report.checks),
+        extent=extent(report.about),
+        smoke=str(report.about.get("scale", "")).startswith("smoke"),
         tables=[_table(table) for table in report.tables],
     )
 
@@ -118,26 +124,67 @@ def _tally(counts: Mapping[Verdict, int]) -> list[dict[str, Any]]:
     ]
 
 
-def _check(check: ClaimCheck) -> dict[str, Any]:
+def extent(about: Mapping[str, Any]) -> str:
+    """Scale and seeds of a report for its head.
+
+    >>> extent({"scale": "laptop: hours on two cores", "seeds": {"a": "0 to 2", "b": "0 to 9"}})
+    'scale laptop, 3 to 10 seeds of each condition'
+    """
+    scale = str(about.get("scale", "")).partition(":")[0]
+    listed = about.get("seeds", {})
+    spans = [str(one).split(" to ") for one in listed.values()] if isinstance(listed, Mapping) else []
+    counts = sorted({int(last) - int(first) + 1 for first, last in spans})
+    seeds = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1])))) if counts else ""
+    plural = "seed" if counts == [1] else "seeds"
+    told = [f"scale {scale}" if scale else "", f"{seeds} {plural} of each condition" if seeds else ""]
+    return ", ".join(filter(None, told))
+
+
+def _check(check: ClaimCheck, within: float) -> dict[str, Any]:
     """A claim with its numbers as text, and the coordinates of its drawing."""
     effect, bounds = interval(check.effect, check.interval)
     return vars(check) | {
         "effect": None if check.effect is None else effect,
         "bounds": bounds,
         "level": f"{100 * check.confidence:.4g}\u202f%",
-        "drawing": _drawing(check),
+        "share": _share(check),
+        "drawing": _drawing(check, within),
     }
 
 
-def _drawing(check: ClaimCheck) -> dict[str, Any] | None:
-    """Positions of effect and interval; zero is in the middle for every claim, so that the list can be scanned."""
-    values = [*(check.interval or ()), *([] if check.effect is None else [check.effect])]
-    if not all(map(isfinite, values)):
+def _relative(check: ClaimCheck) -> list[float]:
+    """The effect and the ends of its interval as parts of what it is compared with; empty where that is not known."""
+    if check.baseline is None or check.effect is None:
+        return []
+    values = [value / check.baseline for value in (check.effect, *(check.interval or ()))]
+    return values if all(map(isfinite, values)) else []
+
+
+def _share(check: ClaimCheck) -> str:
+    """The effect as a percentage of what it is compared with."""
+    if not (relative := _relative(check)):
+        return ""
+    sign = "+" if relative[0] > 0 else ""
+    return (
+        f"{sign}{100 * relative[0]:.2g}".replace("-", "−") + "\u202f% of the baseline" if abs(relative[0]) < 10 else ""
+    )
+
+
+def reach(checks: Iterable[ClaimCheck]) -> float:
+    """Half the length of the axis on which all effects of a report are drawn: round, and enough for three in four of them."""
+    effects = sorted(abs(relative[0]) for check in checks if (relative := _relative(check)))
+    wanted = effects[(3 * len(effects) - 1) // 4] if effects else REACHES[-1]
+    return next((one for one in REACHES if one >= wanted), REACHES[-1])
+
+
+def _drawing(check: ClaimCheck, within: float) -> dict[str, Any] | None:
+    """Positions of effect and interval on the axis of the report, and on which sides the interval goes on."""
+    if not (relative := _relative(check)):
         return None
-    reach = max(map(abs, values), default=0.0) or 1.0
-    places = [f"{100 + 92 * value / reach:.1f}" for value in values]
-    effect = None if check.effect is None else places[-1]
-    return {"interval": places[:2] if check.interval else None, "effect": effect}
+    places = [f"{100 + 92 * max(-1.0, min(1.0, value / within)):.1f}" for value in relative]
+    beyond = {"left": min(relative) < -within, "right": max(relative) > within}
+    inside = abs(relative[0]) <= within
+    return {"interval": places[1:] or None, "effect": places[0] if inside else None} | beyond
 
 
 def _table(table: ReportTable) -> dict[str, Any]:

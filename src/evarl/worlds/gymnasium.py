@@ -81,6 +81,8 @@ class GymnasiumWorld(HostWorld):
     arguments: tuple[str, ...] = ()
     """Names of the parameters that are arguments of `gymnasium.make`; the others are attributes of the environment."""
     own_spaces: OwnSpaces | None = None
+    pictures: bool = False
+    """Whether open environments can be asked for pictures."""
 
     @property
     def state_fields(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -103,7 +105,8 @@ class GymnasiumEnvironments(HostEnvironments):
 
     def __init__(self, world: GymnasiumWorld, count: int) -> None:
         self._world = world
-        self._environments = [_create(world.name, world.identifier) for _ in range(count)]
+        self._drawn: Arguments = (("render_mode", "rgb_array"),) if world.pictures else ()
+        self._environments = [_create(world.name, world.identifier, self._drawn) for _ in range(count)]
         self._elapsed: list[int | None] = [None] * count  # None: no episode is under way
         self._placed: list[dict[str, float]] = [{} for _ in range(count)]  # attributes of the site of each
         self._made: list[Arguments] = [() for _ in range(count)]  # arguments of the site of each
@@ -158,6 +161,18 @@ class GymnasiumEnvironments(HostEnvironments):
             given = {name: values[name] for name in world.arguments} | SETTINGS.get(world.identifier, {})
             self._made[index] = tuple(sorted(given.items()))
 
+    def picture(self, index: int) -> np.ndarray:
+        """Pixels [height, width, 3] of one environment as it draws itself; the world must have `pictures`."""
+        with _blamed(self._world.name, f"environment {index}, while it was drawn"):
+            try:
+                drawn = self._environments[index].render()
+            except (ImportError, gymnasium.error.Error) as error:
+                raise InputError(f"world: {self._world.name} cannot be drawn here: {reason(error)}") from error
+        pixels = np.asarray(drawn)
+        if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+            raise InputError(f"world: {self._world.name} cannot be drawn; it has no picture in colours (rgb_array)")
+        return pixels
+
     def close(self) -> None:
         """Close every environment; errors are ignored."""
         for environment in (one for kept in self._kept for one in kept.values()):
@@ -168,7 +183,7 @@ class GymnasiumEnvironments(HostEnvironments):
         arguments, kept = self._made[index], self._kept[index]
         environment = kept.pop(arguments, None)
         if environment is None:
-            environment = _create(self._world.name, self._world.identifier, arguments)
+            environment = _create(self._world.name, self._world.identifier, (*arguments, *self._drawn))
             _check_spaces(self._world, environment, arguments)
         kept[arguments] = environment
         if len(kept) > KEPT:
@@ -325,7 +340,7 @@ def _create(name: str, identifier: str, arguments: Arguments = ()) -> gymnasium.
 
 
 def _told(arguments: Arguments) -> str:
-    return ", ".join(f"{name}={value:.6g}" for name, value in arguments)
+    return ", ".join(f"{name}={value if isinstance(value, str) else f'{value:.6g}'}" for name, value in arguments)
 
 
 def _close(environment: gymnasium.Env[Any, Any]) -> None:

@@ -84,6 +84,11 @@ def world_names() -> list[str]:
     return [*names, *_own.names()]
 
 
+def own_names() -> tuple[str, ...]:
+    """Names of the worlds that `register_world` has added in this process."""
+    return _own.names()
+
+
 def _family(name: str) -> ModuleType:
     family = name.split("/")[0]
     if family not in FAMILIES:
