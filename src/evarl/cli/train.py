@@ -1,4 +1,4 @@
-"""`evarl train PRESET`: train a policy and keep the run in a directory."""
+"""`evarl train PRESET` or `evarl train WORLD`: train a policy and keep the run in a directory."""
 
 import json
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from evarl.cli.tables import number
 from evarl.errors import plain_text
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import PRESETS, preset
+from evarl.worlds.names import parse_arguments
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,9 @@ class Train(PrintsResults):
     """Train a policy and keep the run in a directory: configuration, metrics, events, checkpoints, final policies."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    make: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """Argument with which a Gymnasium environment is made, such as is_slippery=false; the value is JSON, or else text. Can be
+    given several times."""
     paper: Flag = False
     """The paper's assessment, evaluator (listing) and policy gradient (printed) in place of our defaults; other flags still
     count."""
@@ -42,6 +46,7 @@ def run(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         for name, build in PRESETS.items():
             print(f"  {name:<12} {build.__doc__}")
+        print("  WORLD        a world, such as gymnasium/CartPole-v1, with the preset that fits it")
         print("\nThe settings below can be given after any preset; the values shown are those of navigation.\n")
         parse(Train, ["--help"], "evarl train PRESET", Train(preset("navigation")))
     settings = preset(arguments[0], paper="--paper" in arguments)
@@ -49,7 +54,10 @@ def run(arguments: list[str]) -> None:
 
     from evarl.runs.train import train  # imports JAX
 
-    result = train(**options(command, "paper"))  # which is in the configuration
+    arguments_of_make = parse_arguments(command.make)
+    result = train(
+        **options(command, "paper", "make"), env_kwargs=arguments_of_make
+    )  # the paper is in the configuration
     summary = {"run": str(result.path)} | result.summary
     if command.json:
         print(json.dumps(summary))

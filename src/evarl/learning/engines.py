@@ -13,7 +13,7 @@ from jaxtyping import Array
 from evarl.agents.agent import Metrics
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import WorldError
-from evarl.learning.learner import Learner, LearnerState
+from evarl.learning.learner import Experience, Learner, LearnerState
 
 CAPACITY = 256
 """Updates in one call at the most. How many of them are run is an argument of the compiled program, not a part of it:
@@ -138,7 +138,8 @@ class HostEngine:
 
     def __init__(self, learner: Learner):
         self.learner, self.template = learner, _template(learner, 1)
-        self._learn = jax.jit(learner.update, donate_argnums=0)
+        self._structure = jax.tree.structure(self.template)
+        self._learn = jax.jit(self._update, donate_argnums=0)
         self._states: Any = None
         self._fault: WorldError | None = None
         self._seed = 0
@@ -182,10 +183,18 @@ class HostEngine:
                     raise
                 self._fault = error
                 break
-            state, metrics = self._learn(state, jnp.asarray(index, jnp.int32), experience)
+            leaves, metrics = self._learn(jax.tree.leaves(state), np.int32(index), experience)
+            state = jax.tree.unflatten(self._structure, leaves)
             rows.append(metrics)
         columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
         return jax.tree.map(lambda leaf: leaf[None], state), columns, experience.trajectory
+
+    def _update(
+        self, leaves: list[Array], index: Array, experience: Experience
+    ) -> tuple[list[Array], dict[str, Array]]:
+        """One update on the leaves of a state: to take the state apart and together again takes longer than to call this."""
+        state, metrics = self.learner.update(jax.tree.unflatten(self._structure, leaves), index, experience)
+        return jax.tree.leaves(state), metrics
 
 
 Engine = CompiledEngine | HostEngine

@@ -31,6 +31,7 @@ from evarl.runs.provenance import commit, versions
 from evarl.storage.files import FIRST, LAYOUT, check_layout, reason, refuse_links_out, write_bytes
 from evarl.storage.modules import check_world
 from evarl.storage.plain import as_declared, read_json, seal, unseal
+from evarl.worlds.names import offer, offered
 
 FIELDS = {"layout", "created", "hash", "config", "seed_groups", "log_megabytes", "versions", "commit", "sha256"}
 """Fields of config.json."""
@@ -152,8 +153,15 @@ def check_free(path: Path) -> None:
         raise InputError(f"out: {path} is not an empty directory; choose another")
 
 
-def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Sequence[str] = ()) -> RunDirectory:
+def open_run(
+    path: Path,
+    config: TrainConfig | None = None,
+    allow_modules: Sequence[str] = (),
+    env: Callable[..., Any] | None = None,
+) -> RunDirectory:
     """Open a run directory; with `config`, raise InputError if it was made with another configuration.
+
+    `env` makes the environments of the run's world, instead of what it names.
 
     A run may be from anywhere: links out of it are refused, and so are modules that neither `config` nor the user names.
     """
@@ -175,8 +183,10 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
         kept.validate()
     except InputError as error:
         raise FileError(f"{file}, config: {error}") from error
+    if env is not None:
+        offer(kept.world, env)
     for world in (kept.world, kept.assessment.world):
-        if world is not None and config is None:
+        if world is not None and config is None and offered(world) is None:
             check_world(world, file, allow_modules)
     return RunDirectory(path, kept, groups, about)
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,15 @@ class Run:
         self._policies: dict[int, PolicyState] = {}
 
     @classmethod
-    def load(cls, path: str | Path, *, allow_modules: Sequence[str] = ()) -> "Run":
+    def load(
+        cls, path: str | Path, *, allow_modules: Sequence[str] = (), env: Callable[..., Any] | None = None
+    ) -> "Run":
         """Open the run in a directory. Nothing in it is executed.
 
-        A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`.
+        A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`. One
+        that was trained with a function that cannot be imported, `train(env=make_env)` in a script, needs it again as `env`.
         """
-        return cls(open_run(Path(path), allow_modules=allow_modules))
+        return cls(open_run(Path(path), allow_modules=allow_modules, env=env))
 
     @property
     def path(self) -> Path:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,19 +23,24 @@ from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, 
 from evarl.runs.directory import RunDirectory
 from evarl.runs.groups import engines, plan_groups
 from evarl.runs.limits import check_log, check_training
-from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.machine import keep_compiled_programs, run_programs_inline
+from evarl.runs.progress import compiling
 from evarl.runs.run import Run
 from evarl.runs.session import Group, Options, Session
 from evarl.sizes import check_assessment
 from evarl.stopping import postponed
+from evarl.worlds.names import name_of, with_arguments
 from evarl.worlds.registry import make_world
+from evarl.worlds.world import HostWorld
 
 Notify = Callable[[str], None]
 
 
 def train(
-    config: TrainConfig | str = "navigation",
+    config: TrainConfig | str | None = None,
     *,
+    env: Callable[..., Any] | str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     quiet: bool = False,
@@ -48,7 +54,12 @@ def train(
     """Train a policy and keep the run in a directory.
 
     Args:
-        config: a configuration, or the name of a preset.
+        config: a configuration, the name of a preset, or that of a world, for which there is a preset; by default
+            `gymnasium` with an `env`, else `navigation`.
+        env: the environment, if it is one of Gymnasium or your own: a function or class that returns a new `gymnasium.Env`
+            at each call, or an id like "CartPole-v1" or "my_envs:MyEnv-v0". A function that can be imported is written into
+            the configuration by its module and name; any other has to be given again to `Run.load`.
+        env_kwargs: arguments with which the environment is made.
         out: the run directory; by default a new one under `runs/`, named after the world and the configuration.
         resume: continue the run in `out` from its newest checkpoint, or start it if there is none.
         quiet: print nothing.
@@ -65,7 +76,7 @@ def train(
     >>> run.metrics.num_rows
     6
     """
-    settings = changed(preset(config) if isinstance(config, str) else config, changes).resolved()
+    settings = _with_environment(config, env, env_kwargs or {}, changes).resolved()
     settings.validate()
     options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch)
     options.validate()
@@ -76,6 +87,21 @@ def train(
     elif kept.finished():
         return Run(kept)
     return _train(_learner(settings, path, kept, options), path, kept, options)
+
+
+def _with_environment(
+    config: TrainConfig | str | None,
+    env: Callable[..., Any] | str | None,
+    arguments: Mapping[str, Any],
+    changes: dict[str, Any],
+) -> TrainConfig:
+    """The settings of a run, whose world is named after its environment if there is one."""
+    if env is not None and "world" in changes:
+        raise InputError(f"env: does not go with world {changes['world']!r:.100}; give one of them")
+    config = ("navigation" if env is None else "gymnasium") if config is None else config
+    settings = changed(preset(config) if isinstance(config, str) else config, changes)
+    world = settings.world if env is None else name_of(env)
+    return dataclasses.replace(settings, world=with_arguments(world, arguments))
 
 
 def changed(config: TrainConfig, changes: dict[str, Any]) -> TrainConfig:
@@ -125,6 +151,8 @@ def _base_policy(config: TrainConfig, path: str) -> BasePolicy:
 def _learner(config: TrainConfig, path: Path, kept: RunDirectory | None, options: Options) -> Learner:
     """The learner of a new or resumed run, after checks that it fits into memory and onto the disk."""
     world = make_world(config.world, config.horizon, config.discount, config.context)
+    if isinstance(world, HostWorld):
+        run_programs_inline()
     check_training(config, world)
     check_log(options.log_megabytes, config, world, path)
     keep_compiled_programs()
@@ -139,12 +167,13 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
     """Compile, create the run directory unless it is `kept`, and train all groups of seeds in it."""
     began = time.monotonic()
     engine_for = engines(learner)
-    groups = kept.groups if kept else plan_groups(learner, engine_for, options.memory(), options.seeds_per_program)
+    with compiling(learner.config.world, options.quiet):
+        groups = kept.groups if kept else plan_groups(learner, engine_for, options.memory(), options.seeds_per_program)
+        engine_for(len(groups[0]))
     with postponed() as interrupted:
         if kept is None:
             fill = partial(_save_assessment, learner.assessment)
             kept = directory.create(path, learner.config, groups, fill, options.log_megabytes)
-        engine_for(len(groups[0]))
         session = Session(kept, options, compile_seconds=time.monotonic() - began)
         with kept.locked(), session.progress:
             session.warn(None)
@@ -163,7 +192,8 @@ def _save_assessment(assessment: Assessment | None, folder: Path) -> None:
 
 def _default_path(config: TrainConfig, resume: bool) -> Path:
     """`runs/WORLD-HASH`, with a number appended when an earlier run has this name; with `resume`, the earlier run."""
-    base = Path("runs") / f"{config.world.replace('/', '-').replace(':', '-')}-{config.hash()}"
+    world = re.sub(r"[^\w.-]+", "-", config.world.partition("?")[0])
+    base = Path("runs") / f"{world}-{config.hash()}"
     path, number = base, 1
     while not resume and path.exists():
         number += 1

@@ -39,7 +39,7 @@ def module_of(world: str) -> str:
     >>> module_of("gymnasium/package.worlds:Maze-v0"), module_of("gymnasium/CartPole-v1"), module_of("brax/ant:spring")
     ('package.worlds', '', '')
     """
-    family, _, identifier = world.partition("/")
+    family, _, identifier = world.partition("?")[0].partition("/")
     return identifier.rpartition(":")[0] if family == "gymnasium" else ""
 
 
