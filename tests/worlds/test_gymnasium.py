@@ -237,7 +237,7 @@ def test_observation_dtypes(name: str, space: Box) -> None:
 
 def test_observations_of_several_parts_become_one_row() -> None:
     described = world("Parts")
-    assert described.observation_space == Box((4,), (-1.0, -1.0, 0.0, 0.0), (1.0, 1.0, 1.0, 1.0))
+    assert described.observation_space == Box((4,), (-1.0, -1.0, 0.0, 0.0), 1.0)
     environments = described.open(1)
     shown = {"a": np.array([0.5, -0.25], np.float32), "b": 1}
     assert environments.reset(0, 0, {"shown": shown}).tolist() == [0.5, -0.25, 0.0, 1.0]

@@ -29,7 +29,7 @@ from evarl.errors import FaultError, FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
 from evarl.storage.files import FIRST, LAYOUT, check_layout, reason, refuse_links_out, write_bytes
-from evarl.storage.modules import check_world
+from evarl.storage.modules import check_network, check_world
 from evarl.storage.plain import as_declared, read_json, seal, unseal
 from evarl.worlds.names import offer, offered
 
@@ -188,6 +188,8 @@ def open_run(
     for world in (kept.world, kept.assessment.world):
         if world is not None and config is None and offered(world) is None:
             check_world(world, file, allow_modules)
+    if config is None and ":" in kept.agent.network:
+        check_network(kept.agent.network, file, allow_modules)
     return RunDirectory(path, kept, groups, about)
 
 

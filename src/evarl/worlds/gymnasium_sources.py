@@ -13,9 +13,10 @@ import numpy as np
 
 from evarl.errors import InputError, WorldError, unknown_name
 from evarl.storage.files import reason
+from evarl.storage.modules import import_module
 from evarl.worlds import classic
 from evarl.worlds.contexts import ContextParameter, around
-from evarl.worlds.names import import_module, offered, parse_name
+from evarl.worlds.names import offered, parse_name
 
 LIMIT = 1000
 """Steps after which an episode is cut where a function makes the environments and they have no time limit."""
@@ -129,11 +130,11 @@ def source_of(world: str) -> Source:
         raise InputError(f"world: '{world}' cannot be made here: {reason(error)}") from error
     if plain in gymnasium.registry:
         return Source(world, identifier, None, fixed)
-    function: Any = found
+    made: Any = found
     for part in plain.split(".") if module else ():
-        function = getattr(function, part, None)
-    if callable(function):
-        return Source(world, identifier, function, fixed)
+        made = getattr(made, part, None)
+    if callable(made):
+        return Source(world, identifier, made, fixed)
     here = [one for one, value in vars(found).items() if callable(value)] if module else []
     near = difflib.get_close_matches(plain, [*here, *gymnasium.registry], n=3)
     near = [f"{module}:{one}" if one in here else one for one in near]

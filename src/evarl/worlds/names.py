@@ -4,8 +4,6 @@ A name says everything that is needed to make the environment again, `gymnasium/
 cannot be imported, such as one of a script or a notebook, is kept in this process under its name.
 """
 
-import importlib
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -130,22 +128,6 @@ def offer(world: str, env: Callable[..., Any]) -> None:
 def offered(world: str) -> Callable[..., Any] | None:
     """What makes the environments of a world in this process, if a function was given."""
     return _offered.get(parse_name(world).identifier)
-
-
-def import_module(module: str) -> Any:
-    """A module, which may be in the current directory, as with `python -m`."""
-    here = "" in sys.path or not _absent(module)
-    if not here:
-        sys.path.insert(0, "")
-    return importlib.import_module(module)
-
-
-def _absent(module: str) -> bool:
-    """Whether a module is not to be found on the path as it is."""
-    try:
-        return module not in sys.modules and importlib.util.find_spec(module.partition(".")[0]) is None
-    except ValueError:  # a module without a specification
-        return False
 
 
 def _importable(module: str, name: str) -> Any:
