@@ -22,7 +22,7 @@ from evarl.learning.learner import Learner, make_learner
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy, of_agent
 from evarl.ranges import whole
-from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_evaluator
+from evarl.runs.assessments import ASSESSMENT, load_evaluator, save_evaluator, saved_assessment
 from evarl.runs.checks import check_finite, check_own, not_fitted
 from evarl.runs.directory import CALIBRATED, RunDirectory, open_run
 from evarl.runs.log import read_log
@@ -45,20 +45,27 @@ class Run:
     2
     """
 
-    def __init__(self, directory: RunDirectory):
+    def __init__(self, directory: RunDirectory, assessment: Assessment | None = None):
         self._directory = directory
+        self._given = assessment
         self._policies: dict[int, PolicyState] = {}
 
     @classmethod
     def load(
-        cls, path: str | Path, *, allow_modules: Sequence[str] = (), env: Callable[..., Any] | None = None
+        cls,
+        path: str | Path,
+        *,
+        allow_modules: Sequence[str] = (),
+        env: Callable[..., Any] | None = None,
+        assessment: Assessment | None = None,
     ) -> "Run":
         """Open the run in a directory. Nothing in it is executed.
 
         A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`. One
-        that was trained with a function that cannot be imported, `train(env=make_env)` in a script, needs it again as `env`.
+        that was trained with a function that cannot be imported, `train(env=make_env)` in a script, needs it again as `env`,
+        and one whose `assessment` has mappings between two worlds needs that again.
         """
-        return cls(open_run(Path(path), allow_modules=allow_modules, env=env))
+        return cls(open_run(Path(path), allow_modules=allow_modules, env=env), assessment)
 
     @property
     def path(self) -> Path:
@@ -95,7 +102,7 @@ class Run:
         """The assessment of an evaluation-aware run; None in ordinary training."""
         if self.config.evaluator_mode in ("none", None):
             return None
-        return load_assessment(self.path / ASSESSMENT, named=(self.config.world, self.config.assessment.world))
+        return saved_assessment(self.path / ASSESSMENT, (self.config.world, self.config.assessment.world), self._given)
 
     def evaluator_state(self, seed: int | None = None, file: str | Path | None = None) -> LearntEvaluator:
         """The evaluator of a seed, by default the first, fitted or not (see `not_fitted`).

@@ -19,7 +19,7 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.learner import Learner, make_learner
 from evarl.learning.presets import preset
 from evarl.runs import directory
-from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_assessment
+from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_assessment, saved_assessment
 from evarl.runs.directory import RunDirectory
 from evarl.runs.groups import engines, plan_groups
 from evarl.runs.limits import check_log, check_training
@@ -41,6 +41,7 @@ def train(
     *,
     env: Callable[..., Any] | str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    assessment: Assessment | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     quiet: bool = False,
@@ -60,6 +61,9 @@ def train(
             at each call, or an id like "CartPole-v1" or "my_envs:MyEnv-v0". A function that can be imported is written into
             the configuration by its module and name; any other has to be given again to `Run.load`.
         env_kwargs: arguments with which the environment is made.
+        assessment: the assessment, in place of the one that the configuration describes; its world may differ from the
+            deployment world where it has `map_observation`, `map_action` or `map_context`. `Run.load` needs one with mappings
+            again.
         out: the run directory; by default a new one under `runs/`, named after the world and the configuration.
         resume: continue the run in `out` from its newest checkpoint, or start it if there is none.
         quiet: print nothing.
@@ -85,8 +89,8 @@ def train(
     if kept is None:
         directory.check_free(path)
     elif kept.finished():
-        return Run(kept)
-    return _train(_learner(settings, path, kept, options), path, kept, options)
+        return Run(kept, assessment)
+    return _train(_learner(settings, path, kept, options, assessment), path, kept, options)
 
 
 def _with_environment(
@@ -122,13 +126,19 @@ def new_assessment(config: TrainConfig, notify: Notify) -> Assessment:
 
 
 def starting_point(
-    config: TrainConfig, run: Path | None, notify: Notify
+    config: TrainConfig, run: Path | None, notify: Notify, given: Assessment | None = None
 ) -> tuple[Assessment | None, LearntEvaluator | None]:
-    """The assessment of an evaluation-aware run, read from its directory `run` on resume, and its frozen evaluator."""
+    """The assessment of an evaluation-aware run, `given` or read from its directory `run` on resume, and its frozen evaluator."""
     if config.evaluator_mode == "none":
+        if given is not None:
+            raise InputError('assessment: has no effect without beta above 0 or evaluator_mode="colearned"')
         return None, None
+    if given is not None and config.assessment.file is not None:
+        raise InputError(f"assessment.file: {config.assessment.file} does not go with an assessment that is given")
     named = (config.world, config.assessment.world)
-    assessment = new_assessment(config, notify) if run is None else load_assessment(run / ASSESSMENT, named=named)
+    if run is not None:
+        given = saved_assessment(run / ASSESSMENT, named, given)
+    assessment = new_assessment(config, notify) if given is None else given
     file = config.evaluator.file
     if file is None:
         return assessment, None
@@ -148,7 +158,9 @@ def _base_policy(config: TrainConfig, path: str) -> BasePolicy:
     return run.learner.agent, run.policy_state()
 
 
-def _learner(config: TrainConfig, path: Path, kept: RunDirectory | None, options: Options) -> Learner:
+def _learner(
+    config: TrainConfig, path: Path, kept: RunDirectory | None, options: Options, given: Assessment | None = None
+) -> Learner:
     """The learner of a new or resumed run, after checks that it fits into memory and onto the disk."""
     world = make_world(config.world, config.horizon, config.discount, config.context)
     if isinstance(world, HostWorld):
@@ -157,7 +169,7 @@ def _learner(config: TrainConfig, path: Path, kept: RunDirectory | None, options
     check_log(options.log_megabytes, config, world, path)
     keep_compiled_programs()
     console = Console(stderr=True, quiet=options.quiet, soft_wrap=True)
-    assessment, frozen = starting_point(config, kept.path if kept else None, console.print)
+    assessment, frozen = starting_point(config, kept.path if kept else None, console.print, given)
     if assessment is not None:  # one from a file may be larger than the settings say
         check_assessment(world, assessment.scenarios, assessment.horizon, config.assessment.replicates)
     return make_learner(config, assessment, frozen)
@@ -182,7 +194,7 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
             kept.check_there()
             kept.write_summary(session.summary())
             kept.check_there()
-    return Run(kept)
+    return Run(kept, learner.assessment)
 
 
 def _save_assessment(assessment: Assessment | None, folder: Path) -> None:
