@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -33,6 +33,9 @@ class Train(PrintsResults):
     """Print no progress."""
     checkpoint_seconds: float = 30.0
     """Time between two checkpoints."""
+    vectorise: Literal["auto", "sync", "processes"] = "auto"
+    """Step Gymnasium's environments in this process (sync) or in several (processes), which is faster where a step is slow;
+    auto measures one. Results are the same."""
     memory_gib: float | None = None
     """Memory that the run may use; by default most of what is free. Seeds are split into groups that fit."""
     seeds_per_program: int | None = None

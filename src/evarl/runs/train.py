@@ -30,6 +30,7 @@ from evarl.runs.session import Group, Options, Session
 from evarl.sizes import check_assessment
 from evarl.stopping import postponed
 from evarl.worlds.names import name_of, with_arguments
+from evarl.worlds.processes import Vectorise, open_vectorised
 from evarl.worlds.registry import make_world
 from evarl.worlds.world import HostWorld
 
@@ -50,6 +51,7 @@ def train(
     seeds_per_program: int | None = None,
     log_megabytes: float = 0.0,
     watch: Callable[[int, int], None] = lambda done, of: None,
+    vectorise: Vectorise = "auto",
     **changes: Any,
 ) -> Run:
     """Train a policy and keep the run in a directory.
@@ -73,6 +75,8 @@ def train(
         log_megabytes: disk space for a log of deployment trajectories, for off-policy evaluation: the last updates, as
             many as fit. A resumed run keeps the value it was started with.
         watch: called now and then with the number of updates done and of all updates, over all groups of seeds.
+        vectorise: whether Gymnasium's environments are stepped in this process (sync) or in several (processes), which is
+            faster where a step is slow; auto measures one. Results are the same.
         changes: fields of the configuration to change.
 
     >>> import evarl, tempfile
@@ -82,7 +86,7 @@ def train(
     """
     settings = _with_environment(config, env, env_kwargs or {}, changes).resolved()
     settings.validate()
-    options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch)
+    options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch, vectorise)
     options.validate()
     path = Path(out) if out is not None else _default_path(settings, resume)
     kept = directory.open_run(path, settings) if resume and os.path.lexists(path / "config.json") else None
@@ -178,7 +182,9 @@ def _learner(
 def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Options) -> Run:
     """Compile, create the run directory unless it is `kept`, and train all groups of seeds in it."""
     began = time.monotonic()
-    engine_for = engines(learner)
+    console = Console(stderr=True, quiet=options.quiet, soft_wrap=True)
+    notify = partial(console.print, markup=False, highlight=False)
+    engine_for = engines(learner, partial(open_vectorised, how=options.vectorise, notify=notify))
     with compiling(learner.config.world, options.quiet):
         groups = kept.groups if kept else plan_groups(learner, engine_for, options.memory(), options.seeds_per_program)
         engine_for(len(groups[0]))

@@ -92,9 +92,14 @@ class HostSimulator:
         """What `make` returns if it is due, else `otherwise`."""
         return make() if due else otherwise
 
-    def begin(self, batch: Batch, key: Key, seed: int = 0, index: int = 0) -> HostStates:
-        """Open and reset N environments. A resumed run begins new episodes, since those under way cannot be saved."""
-        environments = self.world.open(batch.environments)
+    def begin(
+        self, batch: Batch, key: Key, seed: int = 0, index: int = 0, environments: HostEnvironments | None = None
+    ) -> HostStates:
+        """Reset N environments, which are opened unless they are given.
+
+        A resumed run begins new episodes, since those under way cannot be saved.
+        """
+        environments = self.world.open(batch.environments) if environments is None else environments
         return self._begun(batch, environments, seed, index)
 
     def _begun(self, batch: Batch, environments: HostEnvironments, seed: int, index: int) -> HostStates:

@@ -96,7 +96,7 @@ class GymnasiumEnvironments(HostEnvironments):
         """Begin an episode; its course is a function of the seed, the options and the actions."""
         environment = self._environments[index] = self._made_for_site(index)
         self._steppers[index] = bare(environment)
-        with blamed(self._world.name, f"environment {index}, reset with seed {seed}"):
+        with blamed(self._world.name, f"environment {self.first + index}, reset with seed {seed}"):
             set_attributes(environment, self._placed[index])
             observation, _ = environment.reset(seed=int(seed), options=options)
             set_attributes(environment, self._placed[index])  # a reset may write them anew
@@ -148,7 +148,7 @@ class GymnasiumEnvironments(HostEnvironments):
         return list(np.asarray(action, space.dtype).reshape(len(action), *(space.shape or ())))
 
     def _place(self, index: int) -> str:
-        return f"environment {index}, step {(self._elapsed[index] or 0) + 1} of its episode"
+        return f"environment {self.first + index}, step {(self._elapsed[index] or 0) + 1} of its episode"
 
     def _check(self, observation: np.ndarray, reward: list[float]) -> None:
         """Refuse numbers that are not finite in 32 bits, and name the environment that returned them."""

@@ -70,6 +70,8 @@ class Source:
     """What makes an environment; None if `gymnasium.make` does, by the id."""
     fixed: Arguments = ()
     """Arguments that are always given."""
+    spec: Any = None
+    """Gymnasium's entry for the id, so that another process need not have it."""
 
     def create(self, arguments: Arguments = ()) -> gymnasium.Env[Any, Any]:
         """One environment; if it cannot be made, the error is one line. Those that are registered have no time limit.
@@ -81,8 +83,7 @@ class Source:
             try:
                 if self.function is not None:
                     return _environment(self.world, self.function(**given))
-                plain = self.identifier.rpartition(":")[2]
-                return gymnasium.make(plain, max_episode_steps=-1, disable_env_checker=True, **given)
+                return gymnasium.make(self.spec, max_episode_steps=-1, disable_env_checker=True, **given)
             except (ImportError, gymnasium.error.Error) as error:
                 raise InputError(
                     f"world: '{self.world}' cannot be made here: {' '.join(str(error).split())}"
@@ -91,7 +92,7 @@ class Source:
     def horizon(self, probe: gymnasium.Env[Any, Any]) -> int | None:
         """The time limit that is registered, or that of an environment from a function; None if there is none."""
         if self.function is None:
-            return gymnasium.registry[self.identifier.rpartition(":")[2]].max_episode_steps
+            return self.spec.max_episode_steps
         limits, environment = [], probe
         while isinstance(environment, gymnasium.Wrapper):
             if isinstance(environment, gymnasium.wrappers.TimeLimit):
@@ -103,10 +104,9 @@ class Source:
         """The function or class behind the environments, and the arguments that are registered with it."""
         if self.function is not None:
             return self.function, {}
-        spec = gymnasium.registry[self.identifier.rpartition(":")[2]]
-        entry = spec.entry_point
+        entry = self.spec.entry_point
         make = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-        return make, dict(spec.kwargs)
+        return make, dict(self.spec.kwargs)
 
 
 def source_of(world: str) -> Source:
@@ -129,7 +129,7 @@ def source_of(world: str) -> Source:
     except Exception as error:  # whatever the module raises
         raise InputError(f"world: '{world}' cannot be made here: {reason(error)}") from error
     if plain in gymnasium.registry:
-        return Source(world, identifier, None, fixed)
+        return Source(world, identifier, None, fixed, gymnasium.registry[plain])
     made: Any = found
     for part in plain.split(".") if module else ():
         made = getattr(made, part, None)
