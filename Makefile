@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 SB3 := .venv-sb3
 
-.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare clean
+.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-host bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -84,6 +84,10 @@ lint: setup
 bench: setup
 	$(RUN)/python -m benchmarks $(ARGS)
 
+# Gymnasium's environments beside Stable-Baselines3, into runs/bench-host.
+bench-host: setup
+	$(RUN)/python -m benchmarks.host $(ARGS)
+
 bench-scaling: setup
 	$(RUN)/python -m benchmarks.scaling $(ARGS)
 
@@ -153,7 +157,7 @@ $(PEERS)/installed: constraints.txt
 
 $(SB3)/installed:
 	$(PYTHON) -m venv $(SB3)
-	$(SB3)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' stable-baselines3==2.9.2 gymnasium==1.3.0
+	$(SB3)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' stable-baselines3==2.9.2 gymnasium==1.3.0 mujoco
 	@touch $@
 
 clean:

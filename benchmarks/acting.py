@@ -38,7 +38,9 @@ def main() -> None:
             for size in BATCHES:
                 given = (rows[0] if size == 1 else rows[:size]).astype(space.dtype)
                 for name, likeliest in {"likeliest": True, "drawn": False}.items():
-                    speeds = size * np.asarray(per_second(lambda given=given, x=likeliest: run.predict(given, x)))
+                    speeds = size * np.asarray(
+                        per_second(lambda run=run, given=given, x=likeliest: run.predict(given, x))
+                    )
                     told = f"{np.median(speeds):,.0f} ({speeds.min():,.0f}–{speeds.max():,.0f})"
                     print(f"| {world} | {size:,} | {name} | {told} |", flush=True)
 

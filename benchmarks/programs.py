@@ -14,6 +14,7 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.engines import CAPACITY, CompiledEngine, planned_bytes
 from evarl.learning.learner import Learner, make_learner
 from evarl.runs.groups import engines
+from evarl.runs.machine import run_programs_inline
 from evarl.runs.train import new_assessment
 from evarl.simulation import Batch
 from evarl.simulation.compiled import CompiledSimulator, WorldStates
@@ -52,6 +53,8 @@ def assessment_steps(learner: Learner) -> int:
 def training(spec: Spec) -> Program:
     """Training, past the warm-up, so that the evaluator's steps are included."""
     config = spec.config()
+    if config.world.startswith("gymnasium/"):
+        run_programs_inline()  # as `evarl train` does
     learner = learner_for(config)
     first, details = config.evaluator.warmup + 1, {"assessment_steps": spec.updates * assessment_steps(learner)}
     began = time.perf_counter()

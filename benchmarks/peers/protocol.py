@@ -18,6 +18,7 @@ from typing import Any, TextIO
 HELP = {
     "world": "its name in the peer's own registry",
     "backend": "physics engine",
+    "algorithm": "learning algorithm",
     "horizon": "time limit of an episode",
     "environments": "environments side by side",
     "steps": "steps in each environment per update",

@@ -19,6 +19,7 @@ from .agents.configuration import (
     AgentConfig as AgentConfig,
     PPOConfig as PPOConfig,
     register_algorithm as register_algorithm,
+    register_network as register_network,
 )
 from .assessment.configuration import AssessmentConfig as AssessmentConfig, register_behaviour as register_behaviour
 from .certificates.compare import compare_policies as compare_policies

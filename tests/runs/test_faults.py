@@ -250,11 +250,11 @@ def test_a_world_that_fails_in_a_step_is_named(how, world, monkeypatch):
 def test_an_index_that_its_space_does_not_have(seen):
     from gymnasium import spaces
 
-    from evarl.worlds.gymnasium import _shown
+    from evarl.worlds.gymnasium_spaces import shown_as
 
-    assert _shown(spaces.Discrete(3, start=4), 6).tolist() == [0, 0, 1]
+    assert shown_as(spaces.Discrete(3, start=4), 6).tolist() == [0, 0, 1]
     with pytest.raises(ValueError, match="the observation is"):
-        _shown(spaces.Discrete(3, start=4), seen)
+        shown_as(spaces.Discrete(3, start=4), seen)
 
 
 @pytest.mark.parametrize("how", ["raise", pytest.param("exit", marks=pytest.mark.slow)])

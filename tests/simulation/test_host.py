@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 from evarl.agents.perturbation import Acted
 from evarl.errors import InputError
 from evarl.simulation import AssessmentSize, Batch, Mapping, simulator_for
-from evarl.simulation.host import ActionError
+from evarl.simulation.host_acting import ActionError
 from evarl.worlds import Box, Discrete, HostEnvironments, HostStep, HostWorld
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evarl.errors import InputError
-from evarl.simulation.host import check_actions
+from evarl.simulation.host_acting import check_actions
 from evarl.worlds.spaces import Box
 
 

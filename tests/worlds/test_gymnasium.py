@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from evarl.errors import InputError
+from evarl.errors import InputError, WorldError
 from evarl.worlds import Box, Discrete, make_world
 from evarl.worlds.gymnasium import names
 
@@ -42,6 +42,8 @@ class Recorder(gymnasium.Env[Any, Any]):
         space = self.observation_space
         if isinstance(space, spaces.Discrete):
             return int(space.start + self.np_random.integers(space.n))
+        if isinstance(space, spaces.Dict):
+            return space.sample()
         return self.np_random.uniform(space.low, space.high).astype(space.dtype)
 
 
@@ -58,7 +60,8 @@ def registered() -> Iterator[None]:
         "Unlimited": {"max_episode_steps": None},
         "Stops": {"limit": 2},
         "Missing": {"entry_point": missing},
-        "DictObservation": {"observation_space": spaces.Dict({"a": spaces.Discrete(2)})},
+        "Parts": {"observation_space": spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Box(-1, 1, (2,))})},
+        "ImageInDict": {"observation_space": spaces.Dict({"eye": spaces.Box(0, 255, (4, 4, 3), np.uint8)})},
         "MultiAction": {"action_space": spaces.MultiDiscrete([2, 3])},
         "Offset": {"observation_space": spaces.Discrete(3, start=10), "action_space": spaces.Discrete(4, start=-2)},
         "Huge": {"observation_space": spaces.Box(*np.array([-1, 1]) * np.finfo(np.float64).max, (2,), np.float64)},
@@ -135,8 +138,16 @@ def test_a_missing_dependency_is_told_on_one_line() -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("DictObservation", "has the observation space Dict('a': Discrete(2)), not supported; must be Box or Discrete"),
-        ("MultiAction", "has the action space MultiDiscrete([2 3]), not supported; must be Box or Discrete"),
+        (
+            "ImageInDict",
+            "has the observation space Dict('eye': Box(0, 255, (4, 4, 3), uint8)), not supported; what is flattened must be rows "
+            "of numbers: wrap it with gymnasium.wrappers.FilterObservation or TransformObservation so that one Box remains",
+        ),
+        (
+            "MultiAction",
+            "has the action space MultiDiscrete([2 3]), not supported; must be Box or Discrete: wrap it so that one Discrete "
+            "number stands for each combination",
+        ),
     ],
 )
 def test_unsupported_spaces_are_named(name: str, told: str) -> None:
@@ -222,6 +233,17 @@ def test_observation_dtypes(name: str, space: Box) -> None:
     environments = described.open(1)
     assert environments.reset(0, 0).dtype == space.dtype
     assert environments.step(np.array([0])).observation.dtype == space.dtype
+
+
+def test_observations_of_several_parts_become_one_row() -> None:
+    described = world("Parts")
+    assert described.observation_space == Box((4,), (-1.0, -1.0, 0.0, 0.0), 1.0)
+    environments = described.open(1)
+    shown = {"a": np.array([0.5, -0.25], np.float32), "b": 1}
+    assert environments.reset(0, 0, {"shown": shown}).tolist() == [0.5, -0.25, 0.0, 1.0]
+    assert environments.step(np.array([0])).observation.shape == (1, 4)
+    with pytest.raises(WorldError, match=r"reset with seed 0\): ValueError: the observation is .*must be one of Dict"):
+        environments.reset(0, 0, {"shown": shown | {"b": 2}})
 
 
 def test_the_largest_float_is_no_bound() -> None:

@@ -20,6 +20,8 @@ class A2C(ActorCritic):
         self, policy: PolicyState, noise: Float[Array, "*batch actions"], observation: Array
     ) -> tuple[Array, ...]:
         """Actions, log-probabilities, and the actor's first matrix product, from which the only gradient step starts."""
+        if self.actor.torso is not None:
+            return super().explore(policy, noise, observation)
         features = self.features(policy, observation)
         product = first_product(policy.actor, features)
         return *self.apply_actor(policy.actor, features, product).draw(noise), product

@@ -17,6 +17,7 @@ from evarl.agents.distributions import Distribution, noise_for
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.networks import Actor, Critic, Parameters, descend, flat_features
 from evarl.agents.normalisation import RewardScale, RunningStatistics
+from evarl.agents.torsos import torso_for
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import InputError
 from evarl.worlds.contexts import Context, standardised
@@ -77,8 +78,9 @@ class ActorCritic(abc.ABC):
                 optax.adam(schedule if config.anneal_learning_rates else learning_rate, eps=1e-5),
             )
 
-        actor = Actor(config.hidden_sizes, config.activation, action_space)
-        critic = Critic(config.hidden_sizes, config.activation)
+        torso, shape = torso_for(config.network, observation_space), observation_space.shape
+        actor = Actor(config.hidden_sizes, config.activation, action_space, torso, shape)
+        critic = Critic(config.hidden_sizes, config.activation, torso, shape)
         critic_optimizer = optimizer(config.critic_learning_rate, config.critic_steps)
         optimizers = optimizer(config.actor_learning_rate), critic_optimizer
         return cls(config, observation_space, action_space, discount, actor, critic, *optimizers, contexts)
@@ -101,16 +103,25 @@ class ActorCritic(abc.ABC):
         shown = self.seen_by_critic(features, jnp.zeros((1, len(self.contexts))))
         actor, critic = self.actor.init(actor_key, features), self.critic.init(critic_key, shown)
         size, config = self.observation_space.size, self.config
-        statistics = RunningStatistics.create((size,)) if config.normalise_observations else None
+        standardised = config.normalise_observations and self._pixel is None
+        statistics = RunningStatistics.create((size,)) if standardised else None
         policy = PolicyState(actor, critic, statistics, value_scale=jnp.ones(()))
         scale = RewardScale.create(environments) if config.scale_rewards else None
         return AgentState(policy, self.actor_optimizer.init(actor), self.critic_optimizer.init(critic), scale)
 
     def features(self, policy: PolicyState, observation: Array) -> Float[Array, "*batch features"]:
-        """Flattened observations, standardised where the configuration asks for it."""
+        """Flattened observations, standardised where the configuration asks for it; images of bytes are from 0 to 1."""
         flat = flat_features(observation, len(self.observation_space.shape))
+        if self._pixel is not None:
+            flat = flat * self._pixel
         statistics = policy.observation_statistics
         return flat if statistics is None else statistics.standardise(flat)
+
+    @property
+    def _pixel(self) -> float | None:
+        """What the bytes of an image are multiplied by; None for other observations, and where all layers are dense."""
+        image = self.actor.torso is not None and self.observation_space.dtype == "uint8"
+        return 1.0 / 255.0 if image else None
 
     def distribution(self, policy: PolicyState, observation: Array) -> Distribution:
         """π(· | observation)."""

@@ -25,6 +25,22 @@ def register_algorithm(name: str, make: Callable[..., Any]) -> None:
     ALGORITHMS.register(name, make)
 
 
+NETWORKS: Registry[Any] = Registry(
+    "network",
+    {"auto": "", "mlp": "", "cnn": "evarl.agents.torsos:Convolutions"},  # the first two are no modules
+)
+"""Flax modules, or what makes them, as `register_network` takes them."""
+
+
+def register_network(name: str, make: Any) -> None:
+    """Add a network that comes before the dense layers of actor and critic, which `agent.network` can then name.
+
+    `make` is a `flax.linen.Module`, or a class or function that returns one without arguments. It maps observations
+    [B, ...] of floats to features [B, F]; actor and critic each have parameters of their own.
+    """
+    NETWORKS.register(name, make)
+
+
 @dataclass(frozen=True)
 class PPOConfig:
     """What PPO has beyond A2C.
@@ -62,6 +78,9 @@ class AgentConfig:
     """One gradient step per batch (a2c), several clipped ones (ppo), or an algorithm that was registered."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic."""
+    network: str = "auto"
+    """What comes before them: nothing (mlp), a small convolutional network (cnn), a Flax module as package.module:Name, or one
+    that was registered. By itself (auto) cnn for images, [H, W, C] or [C, H, W] of bytes or floats, else mlp."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Non-linearity of the hidden layers."""
     actor_learning_rate: float = 5e-4
@@ -97,6 +116,13 @@ class AgentConfig:
         """Refuse settings that cannot work."""
         ALGORITHMS.check("agent.algorithm", self.algorithm)
         sizes("agent.hidden-sizes", self.hidden_sizes)
+        if not isinstance(self.network, str):
+            raise InputError(
+                f"agent.network: {self.network!r:.60} is not allowed; must be a name: register a module with "
+                "evarl.register_network(name, module), or give its import path package.module:Name"
+            )
+        if ":" not in self.network:
+            NETWORKS.check("agent.network", self.network)
         for name in ("actor_learning_rate", "critic_learning_rate", "max_gradient_norm"):
             real(flag("agent", name), getattr(self, name), above=0)
         whole("agent.critic-steps", self.critic_steps)

@@ -1,4 +1,6 @@
-"""Actor and critic, separate multilayer perceptrons on flattened observations, and steps of their optimisers."""
+"""Actor and critic, separate multilayer perceptrons on flattened observations or on what a torso makes of them, and steps of
+their optimisers.
+"""
 
 import functools
 from typing import Any
@@ -12,6 +14,7 @@ from flax.linen.initializers import constant, orthogonal, zeros
 from jaxtyping import Array, Float
 
 from evarl.agents.distributions import Categorical, DiagonalGaussian, Distribution, action_size
+from evarl.agents.torsos import embed
 from evarl.worlds.spaces import Discrete, Space
 
 Parameters = Any
@@ -50,12 +53,17 @@ class Actor(nn.Module):
     hidden_sizes: tuple[int, ...]
     activation: str
     space: Space
+    torso: nn.Module | None = None
+    """What comes before the dense layers; see `evarl.agents.torsos`."""
+    shape: tuple[int, ...] = ()
+    """Shape of an observation, for the torso."""
 
     @nn.compact
     def __call__(
         self, features: Float[Array, "*batch features"], product: Float[Array, "*batch width"] | None = None
     ) -> Distribution:
         """The policy's distribution; `product` is `first_product`, where it is known already."""
+        features = embed(self.torso, self.shape, features)
         outputs = MLP(self.hidden_sizes, action_size(self.space), self.activation, 0.01)(features, product)
         if isinstance(self.space, Discrete):
             return Categorical(outputs)
@@ -68,10 +76,13 @@ class Critic(nn.Module):
 
     hidden_sizes: tuple[int, ...]
     activation: str
+    torso: nn.Module | None = None
+    shape: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch features"]) -> Float[Array, "*batch"]:
         """The predicted value."""
+        features = embed(self.torso, self.shape, features)
         return MLP(self.hidden_sizes, 1, self.activation, 1.0)(features)[..., 0]
 
 

@@ -7,7 +7,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 class Trajectory(struct.PyTreeNode):
-    """T steps of N environments, time first. Episodes follow each other within an environment."""
+    """T steps of N environments, time first. Episodes follow each other within an environment.
+
+    Those of worlds on the host are NumPy arrays: compiled programs take them as they are.
+    """
 
     observation: Array
     """[T, N, ...] what the policy saw before acting."""
@@ -32,6 +35,6 @@ class Trajectory(struct.PyTreeNode):
     """Hidden context of each environment in a family of worlds; for the critic, never for the policy."""
 
     @property
-    def done(self) -> Bool[Array, "T N"]:
-        """Whether an episode ended with this step, for either reason."""
+    def done(self) -> Any:
+        """Whether an episode ended with this step, for either reason: [T, N]."""
         return self.terminated | self.truncated

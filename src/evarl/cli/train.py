@@ -1,8 +1,8 @@
-"""`evarl train PRESET`: train a policy and keep the run in a directory."""
+"""`evarl train PRESET` or `evarl train WORLD`: train a policy and keep the run in a directory."""
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -12,6 +12,7 @@ from evarl.cli.train_help import train_help
 from evarl.errors import InputError, plain_text
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.presets import PRESETS, preset
+from evarl.worlds.names import parse_arguments
 
 if TYPE_CHECKING:
     from evarl.runs.run import Run
@@ -25,6 +26,9 @@ class Train(PrintsResults):
     """Train a policy and keep the run in a directory: configuration, metrics, events, checkpoints, final policies."""
 
     config: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=TrainConfig)
+    make: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """Argument with which a Gymnasium environment is made, such as is_slippery=false; the value is JSON, or else text. Can be
+    given several times."""
     paper: Flag = False
     """The paper's assessment, evaluator (listing) and policy gradient (printed) in place of our defaults; other flags still
     count."""
@@ -37,6 +41,9 @@ class Train(PrintsResults):
     """Print no progress."""
     checkpoint_seconds: float = 30.0
     """Time between two checkpoints."""
+    vectorise: Literal["auto", "sync", "processes"] = "auto"
+    """Step Gymnasium's environments in this process (sync) or in several (processes), which is faster where a step is slow;
+    auto measures one. Results are the same."""
     memory_gib: float | None = None
     """Memory that the run may use; by default most of what is free. Seeds are split into groups that fit."""
     seeds_per_program: int | None = None
@@ -55,12 +62,17 @@ def run(arguments: list[str]) -> None:
     if HELP_ALL in arguments:
         parse(Train, ["--help"], f"evarl train {named or 'PRESET'}", Train(settings))
     if named is None:
-        raise InputError(f"preset: is missing before {arguments[0]}; must be one of {', '.join(PRESETS)}")
+        raise InputError(
+            f"preset: is missing before {arguments[0]}; must be a world, such as gymnasium/CartPole-v1, or one of {', '.join(PRESETS)}"
+        )
     command = parse(Train, arguments[1:], f"evarl train {named}", Train(settings))
 
     from evarl.runs.train import train  # imports JAX
 
-    result = train(**options(command, "paper"))  # which is in the configuration
+    arguments_of_make = parse_arguments(command.make)
+    result = train(
+        **options(command, "paper", "make"), env_kwargs=arguments_of_make
+    )  # the paper is in the configuration
     summary = {"run": str(result.path)} | result.summary
     if command.json:
         print(json.dumps(summary))

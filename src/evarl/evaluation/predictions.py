@@ -20,7 +20,7 @@ from evarl.evaluation.predictors import BATCH, EVALUATOR, SHUFFLED, ZEROED
 from evarl.evaluators.evaluator import EvaluatorState, LearntEvaluator
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
-from evarl.simulation.host import ActionError, check_actions
+from evarl.simulation.host_acting import ActionError, check_actions
 from evarl.simulation.simulator import simulator_for
 from evarl.sizes import check_assessment
 from evarl.truth.controlled import Value

@@ -13,7 +13,12 @@ from jaxtyping import Array
 from evarl.agents.agent import Metrics
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import WorldError
-from evarl.learning.learner import Learner, LearnerState
+from evarl.learning.learner import Experience, Learner, LearnerState
+from evarl.simulation.host import HostSimulator
+from evarl.worlds.world import HostEnvironments, HostWorld
+
+Opened = Callable[[HostWorld, int], HostEnvironments]
+"""Opens so many environments of a world."""
 
 CAPACITY = 256
 """Updates in one call at the most. How many of them are run is an argument of the compiled program, not a part of it:
@@ -136,9 +141,11 @@ def _devices_for(seeds: int) -> list[jax.Device]:
 class HostEngine:
     """Host worlds: one seed, a Python loop around the environments, and the same compiled learning."""
 
-    def __init__(self, learner: Learner):
+    def __init__(self, learner: Learner, opened: Opened | None = None):
         self.learner, self.template = learner, _template(learner, 1)
-        self._learn = jax.jit(learner.update, donate_argnums=0)
+        self._opened = opened
+        self._structure = jax.tree.structure(self.template)
+        self._learn = jax.jit(self._update, donate_argnums=0)
         self._states: Any = None
         self._fault: WorldError | None = None
         self._seed = 0
@@ -172,7 +179,9 @@ class HostEngine:
             raise self._fault
         state = jax.tree.map(lambda leaf: leaf[0], state)
         if self._states is None:
-            self._states = self.learner.simulator.begin(self.learner.batch, state.key, self._seed, first)
+            batch, simulator = self.learner.batch, cast(HostSimulator, self.learner.simulator)
+            environments = None if self._opened is None else self._opened(simulator.world, batch.environments)
+            self._states = simulator.begin(batch, state.key, self._seed, first, environments)
         rows: list[dict[str, Any]] = []
         for index in range(first, first + count):
             try:
@@ -182,16 +191,24 @@ class HostEngine:
                     raise
                 self._fault = error
                 break
-            state, metrics = self._learn(state, jnp.asarray(index, jnp.int32), experience)
+            leaves, metrics = self._learn(jax.tree.leaves(state), np.int32(index), experience)
+            state = jax.tree.unflatten(self._structure, leaves)
             rows.append(metrics)
         columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
         return jax.tree.map(lambda leaf: leaf[None], state), columns, experience.trajectory
+
+    def _update(
+        self, leaves: list[Array], index: Array, experience: Experience
+    ) -> tuple[list[Array], dict[str, Array]]:
+        """One update on the leaves of a state: to take the state apart and together again takes longer than to call this."""
+        state, metrics = self.learner.update(jax.tree.unflatten(self._structure, leaves), index, experience)
+        return jax.tree.leaves(state), metrics
 
 
 Engine = CompiledEngine | HostEngine
 """Runs updates of a group of seeds; both have `learner`, `template`, `init`, `advance`, `advance_logged` and `memory`."""
 
 
-def make_engine(learner: Learner, seeds: int) -> Engine:
-    """The engine that a learner's world needs, for so many seeds at a time."""
-    return CompiledEngine(learner, seeds) if learner.simulator.traceable else HostEngine(learner)
+def make_engine(learner: Learner, seeds: int, opened: Opened | None = None) -> Engine:
+    """The engine that a learner's world needs, for so many seeds at a time; `opened` opens environments on the host."""
+    return CompiledEngine(learner, seeds) if learner.simulator.traceable else HostEngine(learner, opened)

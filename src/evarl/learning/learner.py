@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +23,7 @@ from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import Evaluability, EvaluationState
 from evarl.learning.perturbed import Tried, nothing_tried, try_perturbed
 from evarl.simulation.episodes import EpisodeClock, episode_statistics
-from evarl.simulation.rollouts import AssessmentRollout, Batch, unchanged
+from evarl.simulation.rollouts import AssessmentRollout, Batch
 from evarl.simulation.simulator import Simulator, simulator_for
 from evarl.worlds.registry import make_world
 from evarl.worlds.spaces import Box
@@ -135,7 +135,7 @@ class Learner:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
         fixed = self.evaluability
         diverse = fixed is not None and fixed.frozen is None and self.config.evaluator.memory == "diverse"
-        keys = Keys(*split(state.key, len(Keys._fields) if diverse else len(Keys._fields) - 2))
+        keys = Keys(*_update_keys(state.key, len(Keys._fields) if diverse else len(Keys._fields) - 2))
         policy, batch, world, assessment = state.agent.policy, self.batch, self.world, self.assessment
         if world.contexts:
             worlds = self.simulator.renew(batch, worlds, keys.contexts, index)
@@ -161,10 +161,9 @@ class Learner:
 
     @property
     def _exploration(self) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:
-        """How the agent acts in training. On the host nothing is kept for learning, which would have to be copied."""
-        if self.simulator.traceable:
-            return exploration(self.agent, self.config.environments)
-        return unchanged, self.agent.act
+        """How the agent acts in training. On the host what it could use again is not kept, which would have to be copied."""
+        agent: Any = self.agent
+        return _explored(agent, self.config.environments)
 
     @property
     def world(self) -> AnyWorld:
@@ -238,6 +237,18 @@ def behaviour_shapes(kind: BehaviourKind, agent: Agent, assessment: Assessment, 
         return observe(kind, rollout, act, assessment.discount).behaviour
 
     return jax.eval_shape(one, jax.random.PRNGKey(0))
+
+
+@partial(jax.jit, static_argnums=1, inline=True)
+def _update_keys(key: Key, count: int) -> tuple[Key, ...]:
+    """Keys by one program, which on the host is much faster than key by key."""
+    return tuple(split(key, count))
+
+
+@lru_cache(maxsize=64)
+def _explored(agent: Any, environments: int) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:
+    """The same functions for the same agent, because compiled programs are found again by them."""
+    return exploration(agent, environments)
 
 
 def _fault(trajectory: Trajectory, agent: Any) -> Int[Array, ""]:

@@ -10,6 +10,7 @@ from evarl.errors import InputError, unknown_name
 from evarl.evaluators.configuration import EvaluatorConfig, NetworkConfig
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.settings import checked
+from evarl.worlds.names import FAMILIES
 
 
 def navigation() -> TrainConfig:
@@ -147,13 +148,48 @@ def cartpole() -> TrainConfig:
     )
 
 
+def gymnasium() -> TrainConfig:
+    """Any environment of Gymnasium, or one of your own (PPO; not in the paper): `evarl train gymnasium/ID`.
+
+    Observations are standardised and rewards scaled, so that nothing here depends on their units.
+    """
+    return TrainConfig(
+        world="gymnasium/CartPole-v1",
+        environments=8,
+        steps=128,
+        updates=200,
+        agent=AgentConfig(
+            algorithm="ppo",
+            hidden_sizes=(64, 64),
+            activation="tanh",
+            actor_learning_rate=1e-3,
+            critic_learning_rate=1e-3,
+            entropy_coefficient=0.0,
+            normalise_observations=True,
+            scale_rewards=True,
+            ppo=PPOConfig(epochs=8, minibatches=8),
+        ),
+        assessment=AssessmentConfig(scenarios=5, horizon=25),
+        evaluator=EvaluatorConfig(
+            network=NetworkConfig(width=32, heads=2, layers=2),
+            learning_rate=1e-3,
+            batch_size=256,
+            policies=10,
+            warmup=20,
+        ),
+    )
+
+
 PRESETS: dict[str, Callable[[], TrainConfig]] = {
     "crossing": crossing,
     "cartpole": cartpole,
     "navigation": navigation,
     "minatar": minatar,
     "brax": brax,
+    "gymnasium": gymnasium,
 }
+WORLDS = {"navigation": "navigation", "crossing": "crossing", "brax": "brax", "gymnasium": "gymnasium"}
+"""Presets for the worlds of a family; MinAtar has its own, and those of other families take that of Gymnasium."""
 
 
 IN_THE_PAPER = ("navigation", "minatar", "brax")
@@ -171,13 +207,19 @@ three in an open field. With them odd policies are predicted or flagged (docs/st
 
 @checked
 def preset(name: str, paper: bool = False) -> TrainConfig:
-    """The settings called `name`; with `paper`, the paper's assessment, evaluator and policy gradient.
+    """The settings called `name`, or those for the world called `name`, which has a "/" in it.
+
+    With `paper`, the paper's assessment, evaluator and policy gradient.
 
     >>> preset("minatar").environments
     64
     >>> preset("minatar", paper=True).gradient
     'printed'
+    >>> preset("gymnasium/Pendulum-v1").world
+    'gymnasium/Pendulum-v1'
     """
+    if "/" in name:
+        return replace(preset(_for_world(name), paper), world=name)
     config = _named(name)
     if not paper:
         evaluator = replace(config.evaluator, **FITTED.get(name, {}))
@@ -197,6 +239,14 @@ def studied(name: str, changes: dict[str, Any]) -> TrainConfig:
     if config.assessment.select is None or "assessment.world" in changes:
         return config
     return with_settings(config, {"assessment.world": None})  # states to choose from are visited in deployment
+
+
+def _for_world(name: str) -> str:
+    """The preset for a world."""
+    family = name.split("/")[0]
+    if family not in FAMILIES:
+        raise unknown_name("preset or world", name, [*PRESETS, *FAMILIES])
+    return "minatar" if name.endswith("-MinAtar") else WORLDS.get(family, "gymnasium")
 
 
 def _named(name: str) -> TrainConfig:

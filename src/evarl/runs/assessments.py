@@ -1,5 +1,6 @@
 """Files of assessments and evaluators."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -67,6 +68,23 @@ def load_assessment(path: Path, *, named: Sequence[str | None] = (), **mappings:
     if mapped and not mappings:
         raise InputError(f"{path}: was saved with mappings between two worlds; load it in Python and give them again")
     return Assessment(world, _start_states(path, arrays, world), horizon, discount, **mappings)
+
+
+def saved_assessment(path: Path, named: Sequence[str | None], given: Assessment | None) -> Assessment:
+    """The assessment of a run: `given`, if it is the one in the file, or else read from there."""
+    if given is None:
+        return load_assessment(path, named=named)
+    arrays, about = load_arrays(path)
+    states = {"start": jax.tree.map(np.asarray, given.start_states)}
+    told = (about.get("world"), about.get("horizon"), about.get("mapped"))
+    same = told == (given.world.name, str(given.horizon), "yes" if given.mapped else "no")
+    with contextlib.suppress(FileError):  # other shapes
+        if same and jax.tree.all(jax.tree.map(np.array_equal, as_tree(path, arrays, states), states)):
+            return given
+    raise InputError(
+        f"assessment: {given.scenarios} start states and {given.horizon} steps in {given.world.name} are not what {path} "
+        "holds; give the assessment that the run was trained with"
+    )
 
 
 def _start_states(path: Path, arrays: Arrays, world: AnyWorld) -> Any:

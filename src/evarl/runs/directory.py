@@ -30,8 +30,9 @@ from evarl.errors import FaultError, FileError, InputError
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.provenance import commit, versions
 from evarl.storage.files import FIRST, LAYOUT, check_layout, delete, reason, refuse_links_out, write_bytes
-from evarl.storage.modules import check_world
+from evarl.storage.modules import check_network, check_world
 from evarl.storage.plain import as_declared, read_json, seal, unseal
+from evarl.worlds.names import offer, offered
 
 FIELDS = {
     "layout",
@@ -181,8 +182,15 @@ def check_free(path: Path) -> None:
         raise InputError(f"out: {path} is not an empty directory; choose another")
 
 
-def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Sequence[str] = ()) -> RunDirectory:
+def open_run(
+    path: Path,
+    config: TrainConfig | None = None,
+    allow_modules: Sequence[str] = (),
+    env: Callable[..., Any] | None = None,
+) -> RunDirectory:
     """Open a run directory; with `config`, raise InputError if it was made with another configuration, except for more updates.
+
+    `env` makes the environments of the run's world, instead of what it names.
 
     A run may be from anywhere: links out of it are refused, and so are modules that neither `config` nor the user names.
     """
@@ -205,9 +213,13 @@ def open_run(path: Path, config: TrainConfig | None = None, allow_modules: Seque
         kept.validate()
     except InputError as error:
         raise FileError(f"{file}, config: {error}") from error
+    if env is not None:
+        offer(kept.world, env)
     for world in (kept.world, kept.assessment.world):
-        if world is not None and config is None:
+        if world is not None and config is None and offered(world) is None:
             check_world(world, file, allow_modules)
+    if config is None and ":" in kept.agent.network:
+        check_network(kept.agent.network, file, allow_modules)
     return RunDirectory(path, kept, groups, about)
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable
 import numpy as np
 
 from evarl.errors import InputError
-from evarl.learning.engines import Engine, make_engine
+from evarl.learning.engines import Engine, Opened, make_engine
 from evarl.learning.learner import Learner
 
 EngineFor = Callable[[int], Engine]
 
 
-def engines(learner: Learner) -> EngineFor:
+def engines(learner: Learner, opened: Opened | None = None) -> EngineFor:
     """A function from the number of seeds in a group to its engine; each engine is compiled once."""
-    return functools.cache(functools.partial(make_engine, learner))
+    return functools.cache(functools.partial(make_engine, learner, opened=opened))
 
 
 def plan_groups(learner: Learner, engine_for: EngineFor, memory: int, at_most: int | None = None) -> list[list[int]]:

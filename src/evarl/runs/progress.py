@@ -1,15 +1,35 @@
 """Progress of training, on standard error."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from evarl.errors import plain_text
 
 PLAIN_SECONDS = 10.0
 """Time between two printed lines if standard error is not a terminal."""
+
+
+COMPILING = "compiling"
+"""What is shown until the first update is done."""
+
+
+@contextmanager
+def compiling(label: str, quiet: bool) -> Iterator[None]:
+    """Tell that a program is being compiled: on a terminal as long as it takes, elsewhere by one line."""
+    console = Console(stderr=True, quiet=quiet, soft_wrap=True)
+    told = f"{plain_text(label)}: {COMPILING}"
+    if console.is_terminal:
+        with console.status(Text(told)):
+            yield
+        return
+    console.print(told, markup=False, highlight=False)
+    yield
 
 
 class ProgressBar:
@@ -31,7 +51,7 @@ class ProgressBar:
             console=self._console,
             disable=not self._live,
         )
-        self._task = self._progress.add_task(self._label, total=updates, speed="", result="")
+        self._task = self._progress.add_task(self._label, total=updates, speed=COMPILING, result="")
 
     def __enter__(self) -> "ProgressBar":
         self._progress.start()

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy, of_agent
 from evarl.ranges import MOST, whole
 from evarl.runs.acting import Acting, Source
-from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_evaluator
+from evarl.runs.assessments import ASSESSMENT, load_evaluator, save_evaluator, saved_assessment
 from evarl.runs.checks import check_finite, check_own, not_fitted
 from evarl.runs.directory import CALIBRATED, RunDirectory, open_run
 from evarl.runs.export import export_policy
@@ -57,12 +57,13 @@ class Run:
     2
     """
 
-    def __init__(self, directory: RunDirectory | str | Path):
+    def __init__(self, directory: RunDirectory | str | Path, assessment: Assessment | None = None):
         if not isinstance(directory, RunDirectory | str | Path):
             raise InputError(
                 f"run: {directory!r:.60} is not allowed; must be a directory, as in evarl.load('runs/first')"
             )
         self._directory = directory if isinstance(directory, RunDirectory) else open_run(Path(directory))
+        self._given = assessment
         self._policies: dict[int, PolicyState] = {}
         self._on_device: dict[int, PolicyState] = {}
         self.reseed(0)
@@ -84,14 +85,23 @@ class Run:
         )
 
     @classmethod
-    def load(cls, path: str | Path, *, allow_modules: Sequence[str] = ()) -> "Run":
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        allow_modules: Sequence[str] = (),
+        env: Callable[..., Any] | None = None,
+        assessment: Assessment | None = None,
+    ) -> "Run":
         """Open the run in a directory. Nothing in it is executed.
 
-        A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`.
+        A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`. One
+        that was trained with a function that cannot be imported, `train(env=make_env)` in a script, needs it again as `env`,
+        and one whose `assessment` has mappings between two worlds needs that again.
         """
         if not isinstance(path, str | Path):
             raise InputError(f"run: {path!r:.60} is not allowed; must be a directory, as in evarl.load('runs/first')")
-        return cls(open_run(Path(path), allow_modules=allow_modules))
+        return cls(open_run(Path(path), allow_modules=allow_modules, env=env), assessment)
 
     @property
     def path(self) -> Path:
@@ -128,7 +138,7 @@ class Run:
         """The assessment of an evaluation-aware run; None in ordinary training."""
         if self.config.evaluator_mode in ("none", None):
             return None
-        return load_assessment(self.path / ASSESSMENT, named=(self.config.world, self.config.assessment.world))
+        return saved_assessment(self.path / ASSESSMENT, (self.config.world, self.config.assessment.world), self._given)
 
     def evaluator_state(self, seed: int | None = None, file: str | Path | None = None) -> LearntEvaluator:
         """The evaluator of a seed, by default the first, fitted or not (see `not_fitted`).

@@ -5,13 +5,13 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
 import pyarrow as pa
 
-from evarl.errors import DivergedError, FaultError
+from evarl.errors import DivergedError, FaultError, unknown_name
 from evarl.learning.engines import CAPACITY, Engine
 from evarl.learning.learner import FAULTS
 from evarl.ranges import real, whole
@@ -28,6 +28,7 @@ from evarl.settings import conforming
 from evarl.sizes import SHARE, free_memory, total_memory
 from evarl.stopping import Stopped
 from evarl.storage.tensors import save_tree
+from evarl.worlds.processes import Vectorise
 
 CHUNK_SECONDS = 1.0
 """Intended time of a chunk of updates; between chunks the host shows progress, notices Ctrl-C and saves."""
@@ -47,10 +48,13 @@ class Options:
     log_megabytes: float = 0.0
     watch: Callable[[int, int], None] = lambda done, of: None
     callbacks: tuple[Callback, ...] = ()
+    vectorise: Vectorise = "auto"
 
     def validate(self) -> None:
         """Raise InputError for a value that cannot be used."""
         real("checkpoint-seconds", self.checkpoint_seconds, above=0)
+        if self.vectorise not in get_args(Vectorise):
+            raise unknown_name("vectorise", str(self.vectorise), get_args(Vectorise))
         if self.memory_gib is not None:
             real("memory-gib", self.memory_gib, above=0, most=total_memory() / 2**30)
         if self.seeds_per_program is not None:

@@ -3,8 +3,9 @@
 import dataclasses
 import inspect
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,27 +21,34 @@ from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.learning.learner import Learner, make_learner
 from evarl.learning.presets import preset
 from evarl.runs import directory
-from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_assessment
+from evarl.runs.assessments import ASSESSMENT, load_assessment, load_evaluator, save_assessment, saved_assessment
 from evarl.runs.checkpoints import newest_update
 from evarl.runs.chunks import Callback
 from evarl.runs.directory import RunDirectory
 from evarl.runs.groups import EngineFor, engines, plan_groups
 from evarl.runs.limits import check_log, check_training
-from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.machine import keep_compiled_programs, run_programs_inline
+from evarl.runs.progress import compiling
 from evarl.runs.run import Run
 from evarl.runs.session import Group, Options, Session
 from evarl.settings import checked
 from evarl.sizes import check_assessment
 from evarl.stopping import Stopped, postponed
+from evarl.worlds.names import name_of, with_arguments
+from evarl.worlds.processes import Vectorise, open_vectorised
 from evarl.worlds.registry import make_world
+from evarl.worlds.world import HostWorld
 
 Notify = Callable[[str], None]
 
 
 @checked
 def train(
-    config: TrainConfig | str = "navigation",
+    config: TrainConfig | str | None = None,
     *,
+    env: Callable[..., Any] | str | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    assessment: Assessment | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     quiet: bool = False,
@@ -50,12 +58,21 @@ def train(
     log_megabytes: float = 0.0,
     watch: Callable[[int, int], None] = lambda done, of: None,
     callbacks: Sequence[Callback] = (),
+    vectorise: Vectorise = "auto",
     **changes: Any,
 ) -> Run:
     """Train a policy and keep the run in a directory.
 
     Args:
-        config: a configuration, or the name of a preset.
+        config: a configuration, the name of a preset, or that of a world, for which there is a preset; by default
+            `gymnasium` with an `env`, else `navigation`.
+        env: the environment, if it is one of Gymnasium or your own: a function or class that returns a new `gymnasium.Env`
+            at each call, or an id like "CartPole-v1" or "my_envs:MyEnv-v0". A function that can be imported is written into
+            the configuration by its module and name; any other has to be given again to `Run.load`.
+        env_kwargs: arguments with which the environment is made.
+        assessment: the assessment, in place of the one that the configuration describes; its world may differ from the
+            deployment world where it has `map_observation`, `map_action` or `map_context`. `Run.load` needs one with mappings
+            again.
         out: the run directory; by default a new one under `runs/`, named after the world and the configuration.
         resume: continue the run in `out` from its newest checkpoint, or start it if there is none. With more `updates` than
             it was started with, a finished run goes on too.
@@ -68,6 +85,8 @@ def train(
         callbacks: functions that are called with the metrics of each chunk of updates (`evarl.callbacks.Chunk`), between
             compiled programs; training stops once one returns True. If one raises, the run is saved first.
         watch: called now and then with the number of updates done and of all updates, over all groups of seeds.
+        vectorise: whether Gymnasium's environments are stepped in this process (sync) or in several (processes), which is
+            faster where a step is slow; auto measures one. Results are the same.
         changes: settings to change, where `agent={"algorithm": "ppo"}` changes fields of a field.
 
     >>> import evarl, tempfile
@@ -75,17 +94,34 @@ def train(
     >>> run.metrics.num_rows
     6
     """
-    settings = _settings(config, changes)
+    settings = _with_environment(config, env, env_kwargs or {}, changes)
     settings.validate()
-    options = Options(quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch, tuple(callbacks))
+    options = Options(
+        quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch, tuple(callbacks), vectorise
+    )
     options.validate()
     path = Path(out) if out is not None else _default_path(settings, resume)
     kept = directory.open_run(path, settings) if resume and os.path.lexists(path / "config.json") else None
     if kept is None:
         directory.check_free(path)
     elif kept.finished() and kept.config == settings:
-        return Run(kept)
-    return _train(_learner(settings, path, kept, options), path, kept, options)
+        return Run(kept, assessment)
+    return _train(_learner(settings, path, kept, options, assessment), path, kept, options)
+
+
+def _with_environment(
+    config: TrainConfig | str | None,
+    env: Callable[..., Any] | str | None,
+    arguments: Mapping[str, Any],
+    changes: dict[str, Any],
+) -> TrainConfig:
+    """The settings of a run, whose world is named after its environment if there is one."""
+    if env is not None and "world" in changes:
+        raise InputError(f"env: does not go with world {changes['world']!r:.100}; give one of them")
+    config = ("navigation" if env is None else "gymnasium") if config is None else config
+    settings = _settings(config, changes)
+    world = settings.world if env is None else name_of(env)
+    return dataclasses.replace(settings, world=with_arguments(world, arguments)).resolved()
 
 
 def _settings(config: TrainConfig | str, changes: dict[str, Any]) -> TrainConfig:
@@ -107,13 +143,19 @@ def new_assessment(config: TrainConfig, notify: Notify) -> Assessment:
 
 
 def starting_point(
-    config: TrainConfig, run: Path | None, notify: Notify
+    config: TrainConfig, run: Path | None, notify: Notify, given: Assessment | None = None
 ) -> tuple[Assessment | None, LearntEvaluator | None]:
-    """The assessment of an evaluation-aware run, read from its directory `run` on resume, and its frozen evaluator."""
+    """The assessment of an evaluation-aware run, `given` or read from its directory `run` on resume, and its frozen evaluator."""
     if config.evaluator_mode == "none":
+        if given is not None:
+            raise InputError('assessment: has no effect without beta above 0 or evaluator_mode="colearned"')
         return None, None
+    if given is not None and config.assessment.file is not None:
+        raise InputError(f"assessment.file: {config.assessment.file} does not go with an assessment that is given")
     named = (config.world, config.assessment.world)
-    assessment = new_assessment(config, notify) if run is None else load_assessment(run / ASSESSMENT, named=named)
+    if run is not None:
+        given = saved_assessment(run / ASSESSMENT, named, given)
+    assessment = new_assessment(config, notify) if given is None else given
     file = config.evaluator.file
     if file is None:
         return assessment, None
@@ -133,14 +175,18 @@ def _base_policy(config: TrainConfig, path: str) -> BasePolicy:
     return run.learner.agent, run.policy_state()
 
 
-def _learner(config: TrainConfig, path: Path, kept: RunDirectory | None, options: Options) -> Learner:
+def _learner(
+    config: TrainConfig, path: Path, kept: RunDirectory | None, options: Options, given: Assessment | None = None
+) -> Learner:
     """The learner of a new or resumed run, after checks that it fits into memory and onto the disk."""
     world = make_world(config.world, config.horizon, config.discount, config.context)
+    if isinstance(world, HostWorld):
+        run_programs_inline()
     check_training(config, world)
     check_log(options.log_megabytes, config, world, path)
     keep_compiled_programs()
     console = Console(stderr=True, quiet=options.quiet, soft_wrap=True)
-    assessment, frozen = starting_point(config, kept.path if kept else None, console.print)
+    assessment, frozen = starting_point(config, kept.path if kept else None, console.print, given)
     if assessment is not None:  # one from a file may be larger than the settings say
         check_assessment(world, assessment.scenarios, assessment.horizon, config.assessment.replicates)
     return make_learner(config, assessment, frozen)
@@ -149,13 +195,16 @@ def _learner(config: TrainConfig, path: Path, kept: RunDirectory | None, options
 def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Options) -> Run:
     """Compile, create the run directory unless it is `kept`, and train all groups of seeds in it."""
     began = time.monotonic()
-    engine_for = engines(learner)
-    groups = kept.groups if kept else plan_groups(learner, engine_for, options.memory(), options.seeds_per_program)
+    console = Console(stderr=True, quiet=options.quiet, soft_wrap=True)
+    notify = partial(console.print, markup=False, highlight=False)
+    engine_for = engines(learner, partial(open_vectorised, how=options.vectorise, notify=notify))
+    with compiling(learner.config.world, options.quiet):
+        groups = kept.groups if kept else plan_groups(learner, engine_for, options.memory(), options.seeds_per_program)
+        engine_for(len(groups[0]))
     with postponed() as interrupted:
         if kept is None:
             fill = partial(_save_assessment, learner.assessment)
             kept = directory.create(path, learner.config, groups, fill, options.log_megabytes)
-        engine_for(len(groups[0]))
         seconds = time.monotonic() - began
         with kept.locked(), _closing(options.callbacks):
             if kept.config != learner.config:
@@ -167,7 +216,7 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
             kept.check_there()
             kept.write_summary(session.summary())
             kept.check_there()
-    return Run(kept)
+    return Run(kept, learner.assessment)
 
 
 def _train_groups(session: Session, engine_for: EngineFor, interrupted: Callable[[], Stopped | None]) -> None:
@@ -197,7 +246,8 @@ def _save_assessment(assessment: Assessment | None, folder: Path) -> None:
 
 def _default_path(config: TrainConfig, resume: bool) -> Path:
     """`runs/WORLD-HASH`, with a number appended when an earlier run has this name; with `resume`, the earlier run."""
-    base = Path("runs") / f"{config.world.replace('/', '-').replace(':', '-')}-{config.hash()}"
+    world = re.sub(r"[^\w.-]+", "-", config.world.partition("?")[0])
+    base = Path("runs") / f"{world}-{config.hash()}"
     path, number = base, 1
     while not resume and path.exists():
         number += 1

@@ -6,10 +6,13 @@ allowed it by name: with `--allow-module NAME`, with `evarl.allow_modules("NAME"
 `Run.load(path, allow_modules=("NAME",))`.
 """
 
+import importlib
+import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from evarl.errors import FileError, InputError
 
@@ -39,18 +42,43 @@ def module_of(world: str) -> str:
     >>> module_of("gymnasium/package.worlds:Maze-v0"), module_of("gymnasium/CartPole-v1"), module_of("brax/ant:spring")
     ('package.worlds', '', '')
     """
-    family, _, identifier = world.partition("/")
+    family, _, identifier = world.partition("?")[0].partition("/")
     return identifier.rpartition(":")[0] if family == "gymnasium" else ""
 
 
 def check_world(world: str, file: Path, allowed: Sequence[str] = ()) -> None:
     """Raise InputError if a world that a file names would import a module that is neither loaded nor allowed."""
-    module = module_of(world)
+    check_module("world", world, module_of(world), file, allowed)
+
+
+def check_network(network: str, file: Path, allowed: Sequence[str] = ()) -> None:
+    """The same for a network that a file names, as "module:attribute"."""
+    check_module("network", network, network.rpartition(":")[0], file, allowed)
+
+
+def check_module(what: str, name: str, module: str, file: Path, allowed: Sequence[str]) -> None:
+    """Raise InputError if the module of what a file names is neither loaded nor allowed."""
     if not module or module in sys.modules or module in _allowed or module in allowed:
         return
     if not all(part.isidentifier() for part in module.split(".")):
-        raise FileError(f"{file}: names the world {world!r:.100}, and {module!r:.100} cannot be the name of a module")
+        raise FileError(f"{file}: names the {what} {name!r:.100}, and {module!r:.100} cannot be the name of a module")
     raise InputError(
-        f"{file}: names a world of the module '{module}', and files do not decide what is imported; if you trust it, allow "
+        f"{file}: names a {what} of the module '{module}', and files do not decide what is imported; if you trust it, allow "
         f"it with --allow-module {module}, in Python with evarl.allow_modules('{module}')"
     )
+
+
+def import_module(module: str) -> Any:
+    """A module, which may be in the current directory, as with `python -m`."""
+    here = "" in sys.path or not _absent(module)
+    if not here:
+        sys.path.insert(0, "")
+    return importlib.import_module(module)
+
+
+def _absent(module: str) -> bool:
+    """Whether a module is not to be found on the path as it is."""
+    try:
+        return module not in sys.modules and importlib.util.find_spec(module.partition(".")[0]) is None
+    except ValueError:  # a module without a specification
+        return False

@@ -11,11 +11,8 @@ from evarl.ranges import real, whole
 from evarl.registry import Registry
 from evarl.settings import checked
 from evarl.worlds.contexts import parse_contexts
+from evarl.worlds.names import FAMILIES
 from evarl.worlds.world import AnyWorld
-
-FAMILIES = ("navigation", "crossing", "tabular", "gymnax", "brax", "gymnasium")
-"""First parts of names. Each is a module of this folder with `names()` and `make(name, **given)`, which is given a horizon and a
-discount only where they were asked for."""
 
 _own: Registry[Callable[..., AnyWorld]] = Registry("world", {})
 

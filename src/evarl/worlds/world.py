@@ -163,6 +163,9 @@ class HostEnvironments(abc.ABC):
     Where the world has `state_fields`, a start state can also be given by its numbers.
     """
 
+    first: int = 0
+    """Number of the first of them, for messages, where they are a part of all environments."""
+
     @abc.abstractmethod
     def reset(self, index: int, seed: int, options: dict[str, Any] | None = None) -> np.ndarray:
         """Begin an episode in one environment and return its observation."""
