@@ -186,3 +186,17 @@ def test_what_cannot_be_drawn_is_refused():
         InputError, match="tabular/chain cannot be drawn; a world of your own is drawn by a method picture"
     ):
         drawing_of(make_world("tabular/chain"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["brax/halfcheetah", "brax/reacher", "gymnax/Breakout-MinAtar", "gymnasium/FrozenLake-v1"]
+)
+def test_worlds_of_other_libraries_are_drawn(name, tmp_path):
+    if name.startswith("gymnasium"):
+        pytest.importorskip("pygame")
+    made = evarl.train("navigation", world=name, **TINY, out=tmp_path / "run", quiet=True)
+    shown = evarl.video(made, steps=3)
+    first, *others = [np.asarray(one) for one in frames(shown.path)]
+    assert len(others) == shown.episodes[0].steps
+    assert any((first[:-80] != other[:-80]).any() for other in others)  # above the text
