@@ -16,7 +16,7 @@ from evarl.errors import InputError
 from evarl.evaluation.recording import Episode
 from evarl.report.classic_drawings import CLASSIC
 from evarl.report.drawings import board, drawing_of
-from evarl.report.moving import gif, mp4
+from evarl.report.moving import gif
 from evarl.worlds import Box, Discrete, World, make_world
 from tests.evaluation.tiny import train_tiny
 
@@ -94,7 +94,7 @@ def test_mp4(run, tmp_path):
 def test_mp4_says_what_it_needs(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(InputError, match=r"install evarl\[video\], or choose a file that ends in .gif"):
-        mp4([np.zeros((2, 2, 3), np.uint8)], 5)
+        evarl.video(run, "a.mp4")
 
 
 @pytest.mark.parametrize(
