@@ -16,7 +16,7 @@ from evarl.errors import InputError
 from evarl.evaluation.recording import Episode
 from evarl.report.classic_drawings import CLASSIC
 from evarl.report.drawings import board, drawing_of
-from evarl.report.moving import gif, mp4
+from evarl.report.moving import gif
 from evarl.worlds import Box, Discrete, World, make_world
 from tests.evaluation.tiny import train_tiny
 
@@ -94,7 +94,7 @@ def test_mp4(run, tmp_path):
 def test_mp4_says_what_it_needs(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(InputError, match=r"install evarl\[video\], or choose a file that ends in .gif"):
-        mp4([np.zeros((2, 2, 3), np.uint8)], 5)
+        evarl.video(run, "a.mp4")
 
 
 @pytest.mark.parametrize(
@@ -186,3 +186,17 @@ def test_what_cannot_be_drawn_is_refused():
         InputError, match="tabular/chain cannot be drawn; a world of your own is drawn by a method picture"
     ):
         drawing_of(make_world("tabular/chain"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["brax/halfcheetah", "brax/reacher", "gymnax/Breakout-MinAtar", "gymnasium/FrozenLake-v1"]
+)
+def test_worlds_of_other_libraries_are_drawn(name, tmp_path):
+    if name.startswith("gymnasium"):
+        pytest.importorskip("pygame")
+    made = evarl.train("navigation", world=name, **TINY, out=tmp_path / "run", quiet=True)
+    shown = evarl.video(made, steps=3)
+    first, *others = [np.asarray(one) for one in frames(shown.path)]
+    assert len(others) == shown.episodes[0].steps
+    assert any((first[:-80] != other[:-80]).any() for other in others)  # above the text

@@ -5,6 +5,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -44,12 +45,7 @@ def gif(pictures: Sequence[Pixels], milliseconds: Sequence[int], colours: int = 
 
 def mp4(pictures: Sequence[Pixels], fps: float) -> bytes:
     """An MP4 (H.264) that browsers and players show; width and height must be even."""
-    try:
-        import imageio_ffmpeg
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "out: MP4 requires the package imageio-ffmpeg; install evarl[video], or choose a file that ends in .gif"
-        ) from error
+    imageio_ffmpeg = ffmpeg()
     height, width = pictures[0].shape[:2]
     with tempfile.TemporaryDirectory(prefix="evarl-") as folder:
         file = Path(folder) / "video.mp4"
@@ -67,6 +63,17 @@ def mp4(pictures: Sequence[Pixels], fps: float) -> bytes:
             return file.read_bytes()
         except OSError as error:
             raise FaultError(f"video: ffmpeg failed ({str(error).splitlines()[0]:.200})") from error
+
+
+def ffmpeg() -> Any:
+    """The package that writes MP4; InputError if it is not installed."""
+    try:
+        import imageio_ffmpeg
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "out: MP4 requires the package imageio-ffmpeg; install evarl[video], or choose a file that ends in .gif"
+        ) from error
+    return imageio_ffmpeg
 
 
 def _palette(pictures: Sequence[Pixels], count: int) -> np.ndarray:

@@ -14,18 +14,19 @@ from evarl.worlds.world import AnyWorld
 PLANE, SPHERE, CAPSULE, BOX = 0, 2, 3, 6
 """Types of MuJoCo's geometries that are drawn; cylinders are drawn as capsules."""
 CYLINDER = 5
-FROM_ABOVE = ("reacher", "pusher")
+FROM_ABOVE = {"reacher": 0.35, "pusher": 1.1}
+"""Arms on a table, and how far is seen to each side of its middle, in m."""
 WIDTH = 400
 AROUND = 1.9
 """How far is seen to each side of a robot that moves, in m."""
-TABLE, TICK = 0.5, 0.5
-"""How far is seen to each side of an arm, and the distance between two marks on the ground, in m."""
+TICK = 0.5
+"""Distance between two marks on the ground, in m."""
 
 
 def robot(world: AnyWorld) -> tuple[Any, float, Look]:
     """How a robot is drawn, how many pictures in a second show its own time, and what is recorded of its physics."""
     system: Any = world.environment.sys  # type: ignore[attr-defined]
-    shapes, above = _shapes(system.mj_model), world.name.split("/")[1].split(":")[0] in FROM_ABOVE
+    shapes, table = _shapes(system.mj_model), FROM_ABOVE.get(world.name.split("/")[1].split(":")[0])
     seconds = float(world.environment.dt)  # type: ignore[attr-defined]
 
     def look(physics: Any) -> tuple[Any, Any]:
@@ -34,7 +35,7 @@ def robot(world: AnyWorld) -> tuple[Any, float, Look]:
 
     def draw(episode: Episode, step: int) -> Pixels:
         places, turns = episode.looks[step]
-        return _drawn(shapes, places, turns, above)
+        return _drawn(shapes, places, turns, table)
 
     return draw, float(np.clip(1 / seconds, 10, 50)), look
 
@@ -51,11 +52,12 @@ def _shapes(model: Any) -> list[dict[str, Any]]:
 
 
 def _drawn(
-    shapes: list[dict[str, Any]], places: Float[np.ndarray, "L 3"], turns: Float[np.ndarray, "L 4"], above: bool
+    shapes: list[dict[str, Any]], places: Float[np.ndarray, "L 3"], turns: Float[np.ndarray, "L 4"], table: float | None
 ) -> Pixels:
+    above = table is not None
     axes, depth = ((0, 1), 2) if above else ((0, 2), 1)
     middle = 0.0 if above else float(places[0, 0])
-    reach = TABLE if above else AROUND
+    reach = AROUND if table is None else table
     canvas = Canvas(WIDTH, (middle - reach, middle + reach), (-reach, reach) if above else (-0.35, 1.75))
     if not above:
         _draw_ground(canvas, middle, reach)

@@ -13,7 +13,7 @@ from evarl.evaluation.recording import Episode, Show, record
 from evarl.ranges import real
 from evarl.report.canvas import font
 from evarl.report.drawings import Drawing, drawing_of
-from evarl.report.moving import BRIEFEST, Pixels, gif, mp4
+from evarl.report.moving import BRIEFEST, Pixels, ffmpeg, gif, mp4
 from evarl.runs.run import Run
 from evarl.storage.files import write_bytes
 
@@ -71,6 +71,8 @@ def video(
     """
     if path is not None and Path(path).suffix.lower() not in ENDINGS:
         raise InputError(f"out: '{Path(path).name}' is not allowed; must end in {' or '.join(ENDINGS)}")
+    if path is not None and Path(path).suffix.lower() == ".mp4":
+        ffmpeg()  # before anything is recorded
     run = opened(run)
     file = run.path / "video.gif" if path is None else Path(path)
     if fps is not None:
