@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -38,9 +39,7 @@ def main() -> None:
             for size in BATCHES:
                 given = (rows[0] if size == 1 else rows[:size]).astype(space.dtype)
                 for name, likeliest in {"likeliest": True, "drawn": False}.items():
-                    speeds = size * np.asarray(
-                        per_second(lambda run=run, given=given, x=likeliest: run.predict(given, x))
-                    )
+                    speeds = size * np.asarray(per_second(partial(run.predict, given, likeliest)))
                     told = f"{np.median(speeds):,.0f} ({speeds.min():,.0f}–{speeds.max():,.0f})"
                     print(f"| {world} | {size:,} | {name} | {told} |", flush=True)
 
