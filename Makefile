@@ -157,7 +157,7 @@ $(PEERS)/installed: constraints.txt
 
 $(SB3)/installed:
 	$(PYTHON) -m venv $(SB3)
-	$(SB3)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' stable-baselines3==2.9.2 gymnasium==1.3.0 mujoco
+	$(SB3)/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' stable-baselines3==2.9.2 'gymnasium[mujoco]==1.3.0'
 	@touch $@
 
 clean:

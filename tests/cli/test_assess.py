@@ -93,8 +93,9 @@ def test_a_policy_in_python_shows_what_it_must(run, tmp_path, monkeypatch, capsy
     (tmp_path / "driver_of_tests.py").write_text(UP)
     found = assessed(capsys, str(run.path), "--policy-import", "driver_of_tests:up", "--replicates", "2")
     goal, returns = np.array([0.9, 0.9]), []
-    for x, y in [(0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)]:
-        returns.append(-sum(np.hypot(x - goal[0], min(1.0, y + 0.4 * step) - goal[1]) for step in (1, 2, 3)))
+    for x, y in [(0.1, 0.1), (0.25, 0.75), (0.75, 0.25), (0.5, 0.5)]:  # no obstacle is above any of them
+        heights = [min(1.0, y + 0.2 * step) for step in range(1, 16)]
+        returns.append(-sum(np.hypot(x - goal[0], height - goal[1]) for height in heights))
     assert [scenario["return"] for scenario in found["scenarios"]] == pytest.approx(returns, rel=1e-5)
     for name, message in (
         ("slow", "inside a compiled program"),

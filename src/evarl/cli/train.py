@@ -62,8 +62,9 @@ def run(arguments: list[str]) -> None:
     if HELP_ALL in arguments:
         parse(Train, ["--help"], f"evarl train {named or 'PRESET'}", Train(settings))
     if named is None:
+        names = ", ".join(PRESETS)
         raise InputError(
-            f"preset: is missing before {arguments[0]}; must be a world, such as gymnasium/CartPole-v1, or one of {', '.join(PRESETS)}"
+            f"preset: is missing before {arguments[0]}; must be one of {names}, or a world such as gymnasium/CartPole-v1"
         )
     command = parse(Train, arguments[1:], f"evarl train {named}", Train(settings))
 

@@ -59,12 +59,8 @@ def train_help(config: TrainConfig, preset: str | None) -> str:
     lines = [f"usage: evarl train {preset or 'PRESET'} [FLAGS]", ""]
     lines += ["Train a policy and keep the run in a directory: settings, metrics, checkpoints, final policies.", ""]
     lines += ["presets:", *(f"  {name:<12} {_summary(name)}" for name in PRESETS), ""]
-    lines += [
-        "A world can be given in place of a preset, such as gymnasium/CartPole-v1 or gymnasium/my_envs:MyEnv-v0; `evarl worlds`",
-        "lists them.",
-        "",
-        examples("train"),
-    ]
+    lines += ["A world can stand in place of a preset, such as gymnasium/CartPole-v1 or gymnasium/my_envs:MyEnv-v0;"]
+    lines += ["`evarl worlds` lists them.", "", examples("train")]
     lines += ["", f"values in brackets are those of {preset or 'navigation'}"]
     for group, flags in FLAGS.items():
         lines += ["", f"{group}:"]

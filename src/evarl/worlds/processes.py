@@ -57,9 +57,12 @@ def open_vectorised(world: HostWorld, count: int, how: Vectorise, notify: Callab
 
 def step_seconds(world: HostWorld) -> float:
     """Mean time of a step with random actions, in an environment that is opened for this."""
-    with contextlib.closing(world.open(1)) as environments:
-        space, generator, ended = world.action_space, np.random.default_rng(0), True
-        total, steps, began = 0.0, 0, time.perf_counter()
+    space, generator, ended = world.action_space, np.random.default_rng(0), True
+    total, steps, began = 0.0, 0, time.perf_counter()
+    with (
+        contextlib.closing(world.open(1)) as environments,
+        contextlib.suppress(WorldError),
+    ):  # training will meet it again
         while steps < PROBE_STEPS and time.perf_counter() - began < PROBE_SECONDS:
             if ended:
                 environments.reset(0, steps)
