@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A family of worlds of your own
 #
-# A walker carries a load up a slope. How heavy the load is differs from site to site and decides how often the walker slides back, but
-# nobody is told. In the test it stands on a scale: stepping on it (action 0) hurts in proportion to the load, and shows it.
+# A walker carries a load up a slope. How heavy the load is differs from site to site and decides how often the
+# walker slides back, but nobody is told. In the test it stands on a scale: stepping on it (action 0) hurts in
+# proportion to the load, and shows it.
 #
 # [The tutorial](../docs/tutorials/family-of-worlds.md) explains each line.
 
@@ -46,7 +47,8 @@ class Slope(World):
 evarl.register_world("slope", Slope)
 
 # %% [markdown]
-# The settings are those of the preset `crossing`, which was made for families, with another world, another test and a shorter run.
+# The settings are those of the preset `crossing`, which was made for families, with another world, another test
+# and a shorter run.
 
 # %%
 config = evarl.with_settings(
@@ -79,8 +81,8 @@ for name, run in runs.items():
     print(f"{name:9} error {error:5.2f}, return {found.discounted.mean:6.2f}")
 
 # %% [markdown]
-# Both walk up equally well. In the test the ordinary policy walks up too, which looks the same under every load. The evaluable one stands
-# on the scale.
+# Both walk up equally well. In the test the ordinary policy walks up too, which looks the same under every load.
+# The evaluable one stands on the scale.
 
 # %%
 for name, run in runs.items():

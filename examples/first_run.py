@@ -3,8 +3,8 @@
 #
 # Train an evaluable policy, test it on two sites, and look at what was learnt. It takes half a minute on a laptop.
 #
-# The world is a river with a bridge. On some sites the bridge holds with probability 0.15, on others with 0.9; neither the policy nor the
-# evaluator is told which. The test begins beside the bridge, on the goal's side.
+# The world is a river with a bridge. On some sites the bridge holds with probability 0.15, on others with 0.9;
+# neither the policy nor the evaluator is told which. The test begins beside the bridge, on the goal's side.
 
 # %%
 from pathlib import Path
@@ -15,8 +15,8 @@ run = evarl.train("crossing", beta=1.0, updates=600)
 print(f"return {run.summary['return']:.2f}, files in {run.path}")
 
 # %% [markdown]
-# The policy takes its test on each site once: six steps from four start states. From the four returns the evaluator predicts what the
-# policy will be worth there. The true value is exact in this world.
+# The policy takes its test on each site once: six steps from four start states. From the four returns the
+# evaluator predicts what the policy will be worth there. The true value is exact in this world.
 
 # %%
 sites = {bridge: evarl.assess(run, context={"bridge": bridge}, interval=False) for bridge in (0.15, 0.9)}

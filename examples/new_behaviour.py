@@ -1,8 +1,9 @@
 # %% [markdown]
 # # A new kind of behaviour Ξ
 #
-# What the evaluator is shown of a policy need not be returns. Here it is shown *where* the policy is at the end of its test, and how
-# undecided it is at the beginning. [The tutorial](../docs/tutorials/new-behaviour.md) explains the two methods.
+# What the evaluator is shown of a policy need not be returns. Here it is shown *where* the policy is at the end of
+# its test, and how undecided it is at the beginning. [The tutorial](../docs/tutorials/new-behaviour.md) explains
+# the two methods.
 
 # %%
 import evarl
@@ -31,7 +32,8 @@ settings = {"assessment.behaviour": "returns+whereabouts", "evaluator.warmup": 5
 run = evarl.train(evarl.with_settings(evarl.preset("navigation"), settings), beta=0.05, updates=200, quiet=True)
 
 # %% [markdown]
-# An assessment then has four numbers for each of the four start states: the return, a place in the plane and an entropy.
+# An assessment then has four numbers for each of the four start states: the return, a place in the plane and an
+# entropy.
 
 # %%
 found = evarl.assess(run, interval=False)
@@ -40,9 +42,10 @@ for row in found.behaviour:
 print(f"predicted value {found.mean:.2f}")
 
 # %% [markdown]
-# Does the evaluator read them? Two controls tell: it is shown the average behaviour (zeroed), or that of other policies (shuffled). In a
-# single world like this one there is little to read: the evaluator was fitted to returns of this very policy, and knows its values anyway.
-# In [a family of worlds](../docs/tutorials/family-of-worlds.md) that is different.
+# Does the evaluator read them? Two controls tell: it is shown the average behaviour (zeroed), or that of other
+# policies (shuffled). In a single world like this one there is little to read: the evaluator was fitted to returns
+# of this very policy, and knows its values anyway. In [a family of worlds](../docs/tutorials/family-of-worlds.md)
+# that is different.
 
 # %%
 evaluation = evarl.evaluate(run, states=16, rollouts=32)

@@ -22,11 +22,11 @@ HEAD = """# Command line
 
 <!-- Written by `make docs-pages` (tools/command_line.py) from the parsers of the commands; do not edit. -->
 
-`evarl COMMAND --help` prints the same. Every command exits with 0 when it is done, 1 when the work failed or a claim was not shown, 2
-when it was refused, 130 after Ctrl-C and 143 after SIGTERM. Errors are one line on standard error.
+`evarl COMMAND --help` prints the same. Every command exits with 0 when it is done, 1 when the work failed or a claim was not
+shown, 2 when it was refused, 130 after Ctrl-C and 143 after SIGTERM. Errors are one line on standard error.
 """
-TRAIN = """`evarl train PRESET` begins with the settings of a preset, and every option below changes one of them. Defaults are those
-of navigation; [what other presets change](#settings-of-the-presets) has a table of its own. The same names are fields of
+TRAIN = """`evarl train PRESET` begins with the settings of a preset, and every option below changes one of them. Defaults are
+those of navigation; [what other presets change](#settings-of-the-presets) has a table of its own. The same names are fields of
 [`evarl.TrainConfig`](reference/configuration.md) in Python, with `_` in place of `-`.
 """
 DEFAULT = re.compile(r"\s*\((default: (?P<value>.*)|required|repeatable|fixed.*)\)\s*$", re.DOTALL)

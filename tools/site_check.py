@@ -1,7 +1,7 @@
 """`make docs-check`: the built site as a reader finds it, in Chromium, at the width of a desk and of a phone.
 
-Every page is opened from a server on this machine. It is an error if a link leads nowhere, if the browser's console has anything to
-say, if anything is asked of another server, if a page is wider than the screen, or if Markdown was left as it was written.
+Every page is opened from a server on this machine. It is an error if a link leads nowhere, if the browser's console has anything
+to say, if anything is asked of another server, if a page is wider than the screen, or if Markdown was left as it was written.
 """
 
 import argparse

@@ -1,16 +1,15 @@
 """Hooks of MkDocs, called by name (mkdocs.yml).
 
-The pages in docs/ are written to be read in the repository as well. Three things differ on the site. README.md, CONTRIBUTING.md and
-CHANGELOG.md, which are outside of docs/, become pages. Links to other files outside of docs/ lead to copies of them, and links to
-folders become plain text. Files that are awaited and not there yet are left out of the navigation, and links to them are plain text.
+The pages in docs/ are written to be read in the repository as well. Three things differ on the site. README.md, CONTRIBUTING.md
+and CHANGELOG.md, which are outside of docs/, become pages. Links to other files outside of docs/ lead to copies of them, and
+links to folders become plain text. Files that are awaited and not there yet are left out of the navigation, and links to them
+become plain text.
 """
 
 import posixpath
 import re
 from pathlib import Path
 from typing import Any
-
-from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
 FROM_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -37,6 +36,8 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are outside of docs/, and copies of everything else that a page links to."""
+    from mkdocs.structure.files import File  # in the environment of `make docs` only
+
     for source, page in FROM_ROOT.items():
         head = "---\nhide: [navigation]\n---\n" if page == "index.md" else ""
         files.append(File.generated(config, page, content=head + (ROOT / source).read_text()))
