@@ -1,17 +1,20 @@
 """Pages and notebooks that are made from the code are those of the present code; the reference has every public name."""
 
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 
 import evarl
 from evarl.cli.main import COMMANDS
 from evarl.runs import directory
 from tests.evaluation.tiny import train_tiny
-from tools import command_line, notebooks, site_hooks
+from tools import command_line, figures, notebooks, site_hooks
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,3 +107,23 @@ def test_links_of_documents_become_links_of_the_site():
 def test_awaited_pages_are_left_out_of_the_navigation():
     nav = [{"A": "a.md"}, {"B": [{"C": "c.md"}, {"D": [{"E": "e.md"}]}]}]
     assert site_hooks._without(nav, {"c.md", "e.md"}) == [{"A": "a.md"}]
+
+
+def test_every_picture_of_the_documents_is_made_by_a_command():
+    shown = set()
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text()):
+            shown.add((page.parent / link).resolve().relative_to(ROOT).as_posix())
+    assert shown == figures.PICTURES.keys()
+    kept = {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.*") if path.suffix in (".gif", ".png")
+    }
+    assert kept <= shown
+
+
+def test_the_picture_of_growth_is_that_of_its_figures():
+    drawn, kept = (imread(io.BytesIO(x)) for x in (figures.scaling(), (ROOT / "docs" / "scaling.png").read_bytes()))
+    assert drawn.shape == kept.shape
+    assert np.abs(drawn - kept).mean() < 0.01, (
+        "`make figures` draws it anew"
+    )  # letters may be drawn a little differently
