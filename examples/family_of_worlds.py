@@ -38,7 +38,7 @@ class Slope(World):
         stays_or_goes_back = jnp.where(place == 0, 0, jnp.maximum(place - 1, 1))
         hurts = (place == 0) & (action == 0)
         place = jnp.where(action == 1, up, stays_or_goes_back)
-        return place, -1.0 - 2.0 * load * hurts, place == 7
+        return place, -1.0 - jnp.where(hurts, 2.0 * load, 0.0), place == 7
 
     def observation(self, place):
         return jax.nn.one_hot(place, 8)
