@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 SB3 := .venv-sb3
 
-.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-host bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare clean
+.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-host bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare docs docs-pages docs-serve docs-check notebooks figures clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -29,7 +29,7 @@ demo: setup
 	$(RUN)/evarl verify runs/demo/certificates/mean-return-seed-0-*[0-9a-f].json
 	$(RUN)/evarl animate runs/demo --passive runs/demo-passive --out runs/demo.gif
 
-# Reports, and the tables of README.md and docs/studies.md, from the job files in results/reproduce; jobs that are missing are run.
+# Reports, and the tables of README.md, docs/reproduce.md and docs/studies.md, from the job files in results/reproduce; jobs that are missing are run.
 RESULTS := $(RUN)/evarl reproduce --out results/reproduce
 
 results: setup
@@ -79,6 +79,40 @@ lint: setup
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+
+# The site in build/site, without any network once its environment is there: pages of docs/, reference from docstrings. MkDocs has
+# an environment of its own, which needs neither JAX nor evarl: docstrings are read, not imported.
+DOCS := .venv-docs
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs
+
+docs: $(DOCS)/installed
+	$(MKDOCS) build --strict --quiet
+	@echo "the site is in build/site: open build/site/index.html, or make docs-serve, which has a search as well"
+
+docs-serve: $(DOCS)/installed
+	$(MKDOCS) serve --livereload
+
+$(DOCS)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(PYTHON) -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"]))' > $(DOCS)/packages.txt
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $(DOCS)/packages.txt
+	@touch $@
+
+# Pages that are made from the code. The tests fail where these are out of date.
+docs-pages: setup
+	$(RUN)/python -m tools.command_line
+
+# The built site in a browser: broken links, messages of the console, requests to anywhere else, pages that are wider than a phone.
+docs-check: setup docs browser
+	$(RUN)/python -m tools.site_check
+
+# Notebooks from the scripts in examples/, without outputs.
+notebooks: setup
+	$(RUN)/python -m tools.notebooks
+
+# The pictures of README.md and docs/ (tools/figures.py tells what each is made of).
+figures: setup
+	$(RUN)/python -m tools.figures $(ARGS)
 
 # ARGS are handed on: make bench ARGS='--worlds navigation --no-peers'; ARGS=--help tells what there is.
 bench: setup
@@ -161,4 +195,4 @@ $(SB3)/installed:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(D3RLPY) $(SCOPE) $(PEERS) $(SB3) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DOCS) $(D3RLPY) $(SCOPE) $(PEERS) $(SB3) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -20,7 +20,9 @@ from evarl.ope import registry as ope
 from evarl.worlds import registry as worlds
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SELDOM = ("guide.md", "ope.md", "reproduce.md", "start.md")
+"""Pages whose commands are run by `make test-slow` only: the README has the same, or tests/cli."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,9 +47,9 @@ def blocks(language: str) -> list:
     found = []
     for page in PAGES:
         for number, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            # the README has the commands of guide.md and reproduce.md as well, tests/cli those of ope.md, tests/extensions an
-            # algorithm, an evaluator and a kind of behaviour, and tests/worlds/test_registry.py a world
-            seldom = language == "sh" and page.name in ("guide.md", "ope.md", "reproduce.md")
+            # tests/extensions has an algorithm, an evaluator and a kind of behaviour, and tests/worlds/test_registry.py a world
+            seldom = language == "sh" and page.name in SELDOM
+            seldom |= page.parent.name == "tutorials"  # which have an example each, run by `make test-slow`
             seldom |= bool(re.search("register_(algorithm|evaluator|behaviour|world)", code))
             marks = [pytest.mark.slow] if seldom else []
             found.append(pytest.param(code, id=f"{page.name}-{number}", marks=marks))

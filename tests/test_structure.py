@@ -58,7 +58,7 @@ def test_modules_do_not_import_one_another_in_circles():
     assert not circles, f"{len(circles)} groups of modules import one another:{listed(circles)}"
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks"])
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "tools", "examples"])
 def test_imported_names_exist(folder):
     stale = stale_imports(sorted((SOURCE.parent / folder).rglob("*.py")), MODULES)
     assert not stale, f"{len(stale)} imports of what does not exist:{listed(stale)}"

@@ -1,4 +1,4 @@
-"""The README and docs/studies.md have the numbers of the job files."""
+"""The README, docs/reproduce.md and docs/studies.md have the numbers of the job files."""
 
 import json
 import math
@@ -11,17 +11,18 @@ from evarl.cli.main import call
 from evarl.errors import FileError
 from evarl.storage.tensors import load_arrays
 from evarl.studies.catalogue import STUDIES, study
-from evarl.studies.documents import FOLDER, blocks, study_blocks
+from evarl.studies.documents import FOLDER, blocks, paper_blocks, study_blocks
 from evarl.studies.jobs import Store, with_needs
 from evarl.studies.scales import SCALES
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_tables_of_the_readme_are_those_of_the_results():
-    readme = (ROOT / "README.md").read_text()
-    for name, block in blocks(ROOT / FOLDER).items():
-        assert f"<!-- {name} -->\n{block}\n<!-- end {name} -->" in readme, f"{name}: `make results` writes it anew"
+@pytest.mark.parametrize(("page", "made"), [("README.md", blocks), ("docs/reproduce.md", paper_blocks)])
+def test_the_tables_of_the_documents_are_those_of_the_results(page, made):
+    text = (ROOT / page).read_text()
+    for name, block in made(ROOT / FOLDER).items():
+        assert f"<!-- {name} -->\n{block}\n<!-- end {name} -->" in text, f"{name}: `make results` writes it anew"
         assert block.count("\n") > 2
 
 

@@ -1,4 +1,7 @@
-"""Tables of the committed results in README.md and docs/studies.md: `python -m evarl.studies.documents` (`make results`)."""
+"""Tables of the committed results in README.md, docs/reproduce.md and docs/studies.md.
+
+`make results` calls `python -m evarl.studies.documents`.
+"""
 
 import os
 from pathlib import Path
@@ -24,7 +27,7 @@ COLUMNS = {
     "PDIS": "PDIS",
     "DR": "DR",
 }
-"""Predictors beside the evaluator, by their names in the README."""
+"""Predictors beside the evaluator, by their names in docs/reproduce.md."""
 
 
 def main_table(store: Store) -> ReportTable:
@@ -84,12 +87,12 @@ def verdict_table(folder: Path) -> ReportTable:
 
 def blocks(folder: Path) -> dict[str, str]:
     """Contents of the marked places of the README, by name."""
-    found = {
-        "results": main_table(Store(folder)),
-        "verdicts": verdict_table(folder),
-        "families": families_table(folder),
-    }
-    return {name: _rows(table) for name, table in found.items()}
+    return {"families": _rows(families_table(folder))}
+
+
+def paper_blocks(folder: Path) -> dict[str, str]:
+    """Contents of the marked places of docs/reproduce.md, by name."""
+    return {"results": _rows(main_table(Store(folder))), "verdicts": _rows(verdict_table(folder))}
 
 
 def _rows(table: ReportTable) -> str:
@@ -108,4 +111,5 @@ def study_blocks(folder: Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     fill_page(Path("README.md"), blocks(FOLDER))
+    fill_page(Path("docs/reproduce.md"), paper_blocks(FOLDER))
     fill_page(Path("docs/studies.md"), study_blocks(FOLDER))
