@@ -272,7 +272,7 @@ def test_a_world_that_fails_in_training(how, world, on_host, tmp_path, capfd, mo
 
     with monkeypatch.context() as patched:
         patched.setattr(environments, "step", failing_later)
-        said = one_line(capfd, 1, *ON_HOST, "--out", str(out))
+        said = one_line(capfd, 1, *ON_HOST, "--vectorise", "sync", "--out", str(out))
     assert said.startswith(f"evarl: world: {WORLD} failed (environment 1, step 3 of its episode): {FAULTS[how]}"), said
     assert said.endswith("; the run is kept up to update 1, resume with --resume\n")
     assert [p.name for p in sorted(out.glob("checkpoints/*/*"))] == [f"update-00000000{n}.safetensors" for n in (0, 1)]
