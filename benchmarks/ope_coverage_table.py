@@ -90,15 +90,13 @@ def page_text(found: dict[str, Any]) -> str:
         verdicts = [row.verdict for row in these]
         counted = [str(verdicts.count(name) or "") for name in ("holds", "warned", "no interval", "misleads")]
         least = "" if worst is None else f"{_percent(worst)} ({worst.case}, {worst.warned / worst.runs:.0%} warned)"
-        lines.append([_label(method), interval, *counted, least])
-    columns = ["method", "interval", "holds", "warned", "none", "misleads", "least coverage"]
-    summary = markdown_table(columns, lines, [False, False, True, True, True, True, False])
+        lines.append([_label(method), interval, str(min(row.runs for row in these)), *counted, least])
+    columns = ["method", "interval", "logs", "holds", "warned", "none", "misleads", "least coverage"]
+    summary = markdown_table(columns, lines, [False, False, True, True, True, True, True, False])
     bad = [row for row in every if row.verdict == "misleads"]
     met = f"Not met by {len(bad)} of {len(every)} rows:\n\n{_table(bad)}" if bad else f"Met by all {len(every)} rows."
-    runs = " to ".join(
-        str(number) for number in sorted({min(row.runs for row in every), max(row.runs for row in every)})
-    )
-    about = f"{len({row.case for row in every})} worlds, 200 trajectories in each log, {runs} logs for each row."
+    worlds = len({row.case for row in every})
+    about = f"{worlds} worlds, 200 trajectories in each log; *logs* is the least number of them in a world."
     return f"{about} Numbers of worlds by verdict:\n\n{summary}\n\n{met}"
 
 

@@ -80,7 +80,7 @@ def test_jobs_are_counted_and_kept(tmp_path):
     bound = made["pdis", "hoeffding"]
     assert bound.covered == bound.given == 5
     assert "| `pdis` | hoeffding | 5 | 100.0 ± 0.0 |" in full_table(again)
-    assert "| `pdis` | hoeffding | 1 |" in page_text(again)
+    assert "| `pdis` | hoeffding | 5 | 1 |" in page_text(again)
 
 
 def test_a_method_that_fails_does_not_end_the_others():

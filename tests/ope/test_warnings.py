@@ -135,6 +135,8 @@ def test_residuals_of_a_fitted_function():
     log, right = bandit(rewards), np.full((400, 2), 1.5)
     assert fit_warnings(log, UNIFORM, SETTINGS, ModelValues(right, right)) == ()
     assert "put the value 0.6" in fit_warnings(log, UNIFORM, SETTINGS, ModelValues(right, right - 0.45 * right))[0]
+    rounded = ModelValues(right * (1 + 1e-8), right)  # of a deterministic world, where residuals are all the same
+    assert fit_warnings(bandit(np.full(400, 1.5)), UNIFORM, SETTINGS, rounded) == ()
     blind = bandit(rewards, log_prob=False)
     said = fit_warnings(blind, UNIFORM, SETTINGS, ModelValues(right, right))
     assert "the log has no log-probabilities to check by" in said[0]

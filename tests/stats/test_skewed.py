@@ -58,11 +58,11 @@ def test_coverage_of_skewed_means():
 
 
 def test_errors_of_rankings():
-    """Of 300 logs, differences of skewed contributions were missed too often by intervals that should hold in 90 %."""
+    """Of 300 logs, differences of skewed contributions are missed in 6 % by intervals for 90 %; by plain t intervals in 16 %."""
     x = np.random.default_rng(3).lognormal(-1.125, 1.5, (300, 2, 300))
     wrong = 0
     for rows in x:
         found = rank_means(["a", "b"], rows, 0.9)
         values, difference = found.values.values(), next(iter(found.differences.values()))
         wrong += not (all(one.low <= 1 <= one.high for one in values) and difference.low <= 0 <= difference.high)
-    assert wrong / len(x) < 0.15
+    assert wrong / len(x) < 0.12
