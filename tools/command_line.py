@@ -13,6 +13,7 @@ from unittest import mock
 import tyro
 
 from evarl.cli.main import COMMANDS
+from evarl.cli.parsing import HELP_ALL
 from evarl.learning.presets import PRESETS, preset
 from evarl.report.markdown import escaped, markdown_table
 from evarl.storage.files import write_bytes
@@ -77,7 +78,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
     with mock.patch.object(module, "parse", found), contextlib.redirect_stdout(io.StringIO()):
         try:
-            module.run(["--help"])
+            module.run([HELP_ALL if name == "train" else "--help"])
         except Found as one:
             kind, program, default = one.args
         else:

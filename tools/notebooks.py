@@ -1,4 +1,4 @@
-"""`make notebooks`: a notebook beside every script in examples/, with its `# %%` cells and without outputs.
+"""`make notebooks`: a notebook beside every script in examples/ that has `# %%` cells, without outputs.
 
 Outputs are left out so that notebooks follow from scripts alone: the tests compare them.
 """
@@ -38,10 +38,14 @@ def written(script: str) -> str:
     return json.dumps(notebook(script), indent=1, ensure_ascii=False) + "\n"
 
 
+def scripts(folder: Path) -> list[Path]:
+    """Scripts that are divided into cells; others are programs with arguments."""
+    return [path for path in sorted(folder.glob("*.py")) if MARK.search(path.read_text())]
+
+
 def stale(folder: Path) -> list[Path]:
     """Notebooks that are missing or are not those of their scripts, and notebooks without a script."""
-    scripts = sorted(folder.glob("*.py"))
-    old = [one for one in scripts if not _is(one.with_suffix(".ipynb"), written(one.read_text()))]
+    old = [one for one in scripts(folder) if not _is(one.with_suffix(".ipynb"), written(one.read_text()))]
     lonely = [one for one in sorted(folder.glob("*.ipynb")) if not one.with_suffix(".py").exists()]
     return [*(one.with_suffix(".ipynb") for one in old), *lonely]
 
@@ -51,6 +55,6 @@ def _is(file: Path, text: str) -> bool:
 
 
 if __name__ == "__main__":
-    for path in sorted(FOLDER.glob("*.py")):
+    for path in scripts(FOLDER):
         path.with_suffix(".ipynb").write_text(written(path.read_text()))
         print(f"wrote examples/{path.stem}.ipynb")

@@ -112,6 +112,8 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 def _converted(value: Any, hint: Any) -> Any:
     """The value as the type `hint`, or _Mismatch."""
+    if hint is Any:
+        return value
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _first(value, inner)
@@ -147,7 +149,7 @@ def _number_or_object(value: Any, hint: Any) -> Any:
         return _checked_if(value is None, value)
     if isinstance(hint, type) and get_origin(hint) is None:
         return _checked_if(isinstance(value, hint), value)
-    return value  # Any, and what is declared by other packages
+    return value  # what is declared by other packages
 
 
 def _plain(value: Any, hint: type) -> int | float:

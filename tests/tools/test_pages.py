@@ -64,7 +64,7 @@ def test_the_notebooks_are_those_of_the_scripts(tmp_path):
 
 
 def test_cells_of_a_notebook_are_the_whole_script():
-    for script in (ROOT / "examples").glob("*.py"):
+    for script in notebooks.scripts(ROOT / "examples"):
         cells = notebooks.notebook(script.read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
         kept = [line for line in script.read_text().splitlines() if line and not line.startswith("# ") and line != "#"]
@@ -72,7 +72,7 @@ def test_cells_of_a_notebook_are_the_whole_script():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", notebooks.scripts(ROOT / "examples"), ids=lambda path: path.stem)
 def test_examples_run(script, tmp_path):
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
