@@ -303,7 +303,7 @@ REFUSALS = {
         "site: bridge=0.3 is not allowed for the claim single-episode; only for site-return and site-value",
     ),
     "no site": (["certify", "RUN", "--claim", "site-return"], "sites: are missing; site-return requires a calibration"),
-    "no number of sites": (["calibrate", "RUN"], "--sites"),
+    "no number of sites": (["calibrate", "RUN"], "sites: is missing"),
     "no sites": (["calibrate", "RUN", "--sites", "0"], "sites: 0 is not allowed"),
     "too few sites": (
         ["calibrate", "RUN", "--sites", "18"],
