@@ -2,8 +2,7 @@
 
 The pages in docs/ are written to be read in the repository as well. Three things differ on the site. README.md, CONTRIBUTING.md
 and CHANGELOG.md, which are outside of docs/, become pages. Links to other files outside of docs/ lead to copies of them, and
-links to folders become plain text. Files that are awaited and not there yet are left out of the navigation, and links to them
-become plain text.
+links to folders become plain text.
 """
 
 import posixpath
@@ -16,22 +15,7 @@ FROM_ROOT = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHA
 """Documents of the repository's root, and the pages that they become."""
 COPIES = "repository"
 """Folder of the site for copies of files outside of docs/."""
-AWAITED = {
-    "docs/metrics.md",
-    "docs/tutorials/own-environment.md",
-    "docs/tutorials/own-logs.md",
-    "docs/tutorials/stable-baselines3.md",
-    "results/benchmarks/ope-coverage.md",
-}
-"""Files that may be missing."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-
-
-def on_config(config: Any) -> Any:
-    """Leave out awaited pages that are missing."""
-    missing = {name.removeprefix("docs/") for name in AWAITED if not (ROOT / name).exists()}
-    config["nav"] = _without(config["nav"], missing)
-    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -81,7 +65,7 @@ def _of_repository(link: str, page: str) -> tuple[str | None, str]:
         return None, ""
     source = next((source for source, made in FROM_ROOT.items() if made == page), f"docs/{page}")
     name = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-    known = not name.startswith("..") and ((ROOT / name).exists() or name in AWAITED)
+    known = not name.startswith("..") and (ROOT / name).exists()
     return (name if known else None), mark + rest
 
 
@@ -93,12 +77,3 @@ def _outside(file: Any) -> set[str]:
         for name in found
         if name and name not in FROM_ROOT and not name.startswith("docs/") and (ROOT / name).is_file()
     }
-
-
-def _without(nav: Any, missing: set[str]) -> Any:
-    """A navigation without some pages."""
-    if isinstance(nav, list):
-        return [kept for kept in (_without(one, missing) for one in nav) if kept]
-    if isinstance(nav, dict):
-        return {title: kept for title, inner in nav.items() if (kept := _without(inner, missing))}
-    return None if nav in missing else nav

@@ -40,12 +40,20 @@ CONTEXTS = 64
 """Contexts over which a critic that sees them is averaged."""
 
 
-def load(path: str | Path, *, allow_modules: Sequence[str] = ()) -> "Run":
+def load(
+    path: str | Path,
+    *,
+    allow_modules: Sequence[str] = (),
+    env: Callable[..., Any] | None = None,
+    assessment: Assessment | None = None,
+) -> "Run":
     """Open the run in a directory: its configuration, metrics, policies and evaluators. Nothing in it is executed.
 
-    A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`.
+    A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`. One that
+    was trained with a function that cannot be imported, `train(env=make_env)` in a script, needs it again as `env`, and one
+    whose `assessment` has mappings between two worlds needs that again.
     """
-    return Run.load(path, allow_modules=allow_modules)
+    return Run.load(path, allow_modules=allow_modules, env=env, assessment=assessment)
 
 
 class Run:
@@ -93,12 +101,7 @@ class Run:
         env: Callable[..., Any] | None = None,
         assessment: Assessment | None = None,
     ) -> "Run":
-        """Open the run in a directory. Nothing in it is executed.
-
-        A run whose world comes from a module of its own requires this module to be loaded, or to be in `allow_modules`. One
-        that was trained with a function that cannot be imported, `train(env=make_env)` in a script, needs it again as `env`,
-        and one whose `assessment` has mappings between two worlds needs that again.
-        """
+        """Open the run in a directory; the same as `evarl.load`."""
         if not isinstance(path, str | Path):
             raise InputError(f"run: {path!r:.60} is not allowed; must be a directory, as in evarl.load('runs/first')")
         return cls(open_run(Path(path), allow_modules=allow_modules, env=env), assessment)

@@ -121,7 +121,7 @@ def source_of(world: str) -> Source:
     if module == "__main__":
         raise InputError(
             f"world: '{world}' was made by a function that cannot be imported; give it again, with env=, as in "
-            'evarl.Run.load(path, env=make_env), or move it to a module and train with env="module:make_env"'
+            'evarl.load(path, env=make_env), or move it to a module and train with env="module:make_env"'
         )
     found = None
     try:
