@@ -104,11 +104,6 @@ def test_links_of_documents_become_links_of_the_site():
     )
 
 
-def test_awaited_pages_are_left_out_of_the_navigation():
-    nav = [{"A": "a.md"}, {"B": [{"C": "c.md"}, {"D": [{"E": "e.md"}]}]}]
-    assert site_hooks._without(nav, {"c.md", "e.md"}) == [{"A": "a.md"}]
-
-
 def test_every_picture_of_the_documents_is_made_by_a_command():
     shown = set()
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:

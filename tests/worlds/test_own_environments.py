@@ -92,7 +92,7 @@ def test_a_function_of_a_script_is_kept_in_this_process():
     name = name_of(lambda: Image())
     assert name == "gymnasium/__main__:test_a_function_of_a_script_is_kept_in_this_process.lambda"
     assert make_world(name).observation_space.shape == (6, 5, 3)
-    with pytest.raises(InputError, match=re.escape("evarl.Run.load(path, env=make_env)")):
+    with pytest.raises(InputError, match=re.escape("evarl.load(path, env=make_env)")):
         make_world("gymnasium/__main__:forgotten")
     offer("gymnasium/__main__:forgotten", Image)
     assert make_world("gymnasium/__main__:forgotten", horizon=7).horizon == 7

@@ -66,14 +66,12 @@ def train(
     Args:
         config: a configuration, the name of a preset, or that of a world, for which there is a preset; by default
             `gymnasium` with an `env`, else `navigation`.
-        env: the environment, if it is one of Gymnasium or your own: a function or class that returns a new `gymnasium.Env`
-            at each call, or an id like "CartPole-v1" or "my_envs:MyEnv-v0". A function that can be imported is written into
-            the configuration by its module and name; any other has to be given again to `Run.load`.
+        env: a function or class that returns a new `gymnasium.Env` at each call, or an id like "CartPole-v1" or
+            "my_envs:MyEnv-v0". A function that cannot be imported has to be given again to `evarl.load`.
         env_kwargs: arguments with which the environment is made.
-        assessment: the assessment, in place of the one that the configuration describes; its world may differ from the
-            deployment world where it has `map_observation`, `map_action` or `map_context`. `Run.load` needs one with mappings
-            again.
-        out: the run directory; by default a new one under `runs/`, named after the world and the configuration.
+        assessment: the assessment, in place of the one that the configuration describes, perhaps in another world with
+            mappings, which `evarl.load` then needs again.
+        out: the run directory; by default a new one under `runs/`, named after the world and the settings.
         resume: continue the run in `out` from its newest checkpoint, or start it if there is none. With more `updates` than
             it was started with, a finished run goes on too.
         quiet: print nothing.
