@@ -77,7 +77,7 @@ class Assessment:
         key: Key,
         replicates: int,
         deployment: AnyWorld | None = None,
-        contexts: Float[Array, "C P"] | None = None,
+        contexts: Float[Array | np.ndarray, "C P"] | None = None,
     ) -> AssessmentRollout:
         """Roll the policy out in every scenario, `replicates` times, in each of some contexts of the deployment world.
 
@@ -93,7 +93,7 @@ class Assessment:
         keys: UInt32[Array, "count 2"],
         replicates: int,
         deployment: AnyWorld,
-        contexts: Float[Array, "count P"] | None = None,
+        contexts: Float[Array | np.ndarray, "count P"] | None = None,
     ) -> AssessmentRollout:
         """As `take`, for each of some perturbed policies, in a context of its own if there are any: [count, h, k, R, ...].
 
@@ -107,7 +107,7 @@ class Assessment:
         key: Key | UInt32[Array, "count 2"],
         replicates: int,
         deployment: AnyWorld,
-        contexts: Float[Array, "C P"] | None,
+        contexts: Float[Array | np.ndarray, "C P"] | None,
     ) -> tuple[Any, AssessmentSize, Any, Mapping, Float[Array, "C Q"] | None]:
         """What a simulator is told beside the policy, which takes the actions of the deployment world."""
         if contexts is not None:
@@ -115,7 +115,7 @@ class Assessment:
         mapping = Mapping(self.map_observation, self.map_action, deployment.action_space)
         return self.start_states, AssessmentSize(self.horizon, replicates), key, mapping, contexts
 
-    def _contexts_here(self, deployment: AnyWorld, contexts: Float[Array, "C P"]) -> Float[Array, "C Q"]:
+    def _contexts_here(self, deployment: AnyWorld, contexts: Float[Array | np.ndarray, "C P"]) -> Float[Array, "C Q"]:
         """Contexts of the assessment's world: mapped, or those that have the same names."""
         if self.map_context is not unchanged:
             return jax.vmap(self.map_context)(contexts)

@@ -64,11 +64,10 @@ def train(
     """Train a policy and keep the run in a directory.
 
     Args:
-        config: a configuration, the name of a preset, or that of a world, for which there is a preset; by default
-            `gymnasium` with an `env`, else `navigation`.
+        config: a configuration, or the name of a preset or world; by default `gymnasium` with an `env`, else `navigation`.
         env: a function or class that returns a new `gymnasium.Env` at each call, or an id like "CartPole-v1" or
             "my_envs:MyEnv-v0". A function that cannot be imported has to be given again to `evarl.load`.
-        env_kwargs: arguments with which the environment is made.
+        env_kwargs: arguments of `env`.
         assessment: the assessment, in place of the one that the configuration describes, perhaps in another world with
             mappings, which `evarl.load` then needs again.
         out: the run directory; by default a new one under `runs/`, named after the world and the settings.
@@ -76,7 +75,7 @@ def train(
             it was started with, a finished run goes on too.
         quiet: print nothing.
         checkpoint_seconds: time between two checkpoints.
-        memory_gib: memory that the run may use; by default most of what is free. Seeds are split into groups that fit.
+        memory_gib: memory that the run may use; by default most of what is free.
         seeds_per_program: greatest number of seeds that are vectorised together; by default as many as fit into memory.
         log_megabytes: disk space for a log of deployment trajectories, for off-policy evaluation: the last updates, as
             many as fit. A resumed run keeps the value it was started with.
@@ -94,9 +93,8 @@ def train(
     """
     settings = _with_environment(config, env, env_kwargs or {}, changes)
     settings.validate()
-    options = Options(
-        quiet, checkpoint_seconds, memory_gib, seeds_per_program, log_megabytes, watch, tuple(callbacks), vectorise
-    )
+    size = memory_gib, seeds_per_program, log_megabytes
+    options = Options(quiet, checkpoint_seconds, *size, watch, tuple(callbacks), vectorise)
     options.validate()
     path = Path(out) if out is not None else _default_path(settings, resume)
     kept = directory.open_run(path, settings) if resume and os.path.lexists(path / "config.json") else None
