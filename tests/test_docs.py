@@ -125,7 +125,7 @@ def assert_the_evaluator_acts(config: evarl.TrainConfig) -> None:
 @pytest.mark.parametrize("arguments", documented_commands())
 def test_documented_commands_train_beyond_the_warm_up(arguments):
     preset, *options = arguments
-    assert_the_evaluator_acts(parse(Train, options, "evarl train", Train(PRESETS[preset]())).config)
+    assert_the_evaluator_acts(parse(Train, options, "evarl train", Train(evarl.preset(preset))).config)
 
 
 class Trains(Exception):  # noqa: N818
@@ -137,7 +137,8 @@ def test_documented_snippets_train_beyond_the_warm_up(code, monkeypatch):
     assert code.count("evarl.train(") == 1, "only the first would be looked at"
     names = {field.name for field in dataclasses.fields(evarl.TrainConfig)}
 
-    def train(config="navigation", **options):
+    def train(config=None, env=None, **options):
+        config = config or ("navigation" if env is None else "gymnasium")
         config = evarl.preset(config) if isinstance(config, str) else config
         raise Trains(evarl.with_settings(config, {name: options[name] for name in names & options.keys()}))
 

@@ -179,7 +179,7 @@ def test_start_states_come_first_and_ended_episodes_are_left_out():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"evaluator.memory": "wide"}, "evaluator.memory: wide is not allowed; must be recent or diverse"),
+        ({"evaluator.memory": "wide"}, "evaluator.memory: 'wide' is not allowed; must be recent or diverse"),
         ({"evaluator.reservoir": 0}, "evaluator.reservoir: 0 is not allowed"),
         ({"evaluator.perturbed": -1}, "evaluator.perturbed: -1 is not allowed"),
         ({"evaluator.recent_share": 0.0}, "evaluator.recent-share: 0.0 is not allowed"),

@@ -64,7 +64,7 @@ def plain_collect(simulator, batch, act, states, key, index=0, noise=None):
     def one_step(carry, key):
         states, final, truncations, resets = carry
         act_key, step_key = jax.random.split(key)
-        action, log_prob = act(noise(act_key), states.observation)
+        action, log_prob, *_ = act(noise(act_key), states.observation)
         keys = jax.random.split(step_key, environments)
         step = jax.vmap(world.step)(keys, states.state, world_action(world.action_space, action))
         done = step.terminated | step.truncated

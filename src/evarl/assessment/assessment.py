@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt32
 
@@ -111,11 +112,11 @@ class Assessment:
     ) -> tuple[Any, AssessmentSize, Any, Mapping, Float[Array, "C Q"] | None]:
         """What a simulator is told beside the policy, which takes the actions of the deployment world."""
         if contexts is not None:
-            contexts = self._contexts_here(deployment, contexts)
+            contexts = self._contexts_here(deployment, jnp.asarray(contexts))
         mapping = Mapping(self.map_observation, self.map_action, deployment.action_space)
         return self.start_states, AssessmentSize(self.horizon, replicates), key, mapping, contexts
 
-    def _contexts_here(self, deployment: AnyWorld, contexts: Float[Array | np.ndarray, "C P"]) -> Float[Array, "C Q"]:
+    def _contexts_here(self, deployment: AnyWorld, contexts: Float[Array, "C P"]) -> Float[Array, "C Q"]:
         """Contexts of the assessment's world: mapped, or those that have the same names."""
         if self.map_context is not unchanged:
             return jax.vmap(self.map_context)(contexts)
