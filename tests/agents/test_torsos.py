@@ -153,5 +153,5 @@ def test_modules_by_import_path(tmp_path, monkeypatch):
 def test_networks_that_are_not_known_are_refused():
     with pytest.raises(InputError, match=r"^agent.network: unknown 'cmn'; did you mean 'cnn'"):
         AgentConfig(network="cmn").validate()
-    with pytest.raises(InputError, match=r"must be a name: register a module with evarl.register_network"):
+    with pytest.raises(InputError, match=r"agent.network: Flat\(\) is not allowed; must be text"):
         AgentConfig(network=Flat()).validate()  # type: ignore[arg-type]
