@@ -190,7 +190,7 @@ def test_only_the_fingerprint_of_a_combination_is_asked_at_probes():
     ("probes", "behaviour", "message"),
     [
         ("learnt", "returns+rewards", "learnt does not go with the behaviour returns\\+rewards, which has no probes"),
-        ("moved", "fingerprint", "moved is not allowed; must be start or learnt"),
+        ("moved", "fingerprint", "'moved' is not allowed; must be start or learnt"),
     ],
 )
 def test_what_cannot_be_is_refused(probes, behaviour, message):

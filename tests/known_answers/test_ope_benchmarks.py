@@ -146,8 +146,8 @@ def test_reported_standard_errors_and_sample_sizes_are_the_exact_ones(name):
         exact = (one.world.variances[method] / one.count) ** 0.5
         assert one.found[method].standard_error == pytest.approx(exact, rel=0.15), method
         interval = one.found[method].intervals["t"]
-        # more than the normal quantile where the effective sample size, here 36 or more, leaves few degrees of freedom
-        assert 1.959 < (interval.high - interval.low) / 2 / one.found[method].standard_error < 2.07, method
+        # more than the normal quantile where contributions are skewed, or few trajectories leave few degrees of freedom
+        assert 1.959 < (interval.high - interval.low) / 2 / one.found[method].standard_error < 2.3, method
     size = one.count / one.world.variances["weight"]
     assert one.found["tis"].effective_sample_size == pytest.approx(size, rel=0.1)
 

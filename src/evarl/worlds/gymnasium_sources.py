@@ -209,7 +209,7 @@ def bare(environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
 
 def told(arguments: Arguments) -> str:
     """Arguments as text for messages."""
-    return ", ".join(f"{name}={value:.6g}" for name, value in arguments)
+    return ", ".join(f"{name}={value if isinstance(value, str) else f'{value:.6g}'}" for name, value in arguments)
 
 
 def close(environment: gymnasium.Env[Any, Any]) -> None:
