@@ -2,7 +2,7 @@
 evarl train crossing --beta 1 --updates 250 --out runs/first --quiet
 evarl assess runs/first --context bridge=0.15
 evarl evaluate runs/first
-evarl plot runs/first --metric return evaluator_error --out first.png
+evarl plot runs/first --metric return evaluation_error --out first.png
 evarl video runs/first --out first.gif
 evarl train crossing --beta 1 --updates 260 --out runs/first --resume --quiet
 python - <<'PY'
