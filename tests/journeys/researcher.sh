@@ -6,10 +6,10 @@ evarl plot runs/first --metric return evaluation_error --out first.png
 evarl video runs/first --out first.gif
 evarl train crossing --beta 1 --updates 260 --out runs/first --resume --quiet
 python - <<'PY'
-import evarl
+import evarl, jax
 
 run = evarl.load("runs/first")
 assert "crossing" in repr(run) and run.metrics["update"].to_numpy().max() == 259
-action = run.predict(run.world.observation_space.low)
+action = run.predict(run.world.reset(jax.random.PRNGKey(0))[1])
 assert action.shape == () and 0 <= action < run.world.action_space.n
 PY
