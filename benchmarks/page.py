@@ -9,7 +9,9 @@ PAGE = ROOT / "docs" / "performance.md"
 
 def marks() -> dict[str, str]:
     """What belongs between which marks of the page."""
-    return {file.stem: file.read_text().strip() for file in sorted(RESULTS.glob("*.md"))}
+    return {
+        file.stem: file.read_text().strip() for file in sorted(RESULTS.glob("*.md")) if not file.stem.startswith("ope")
+    }
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import evarl
 from evarl.assessment import Assessment
 from evarl.cli.main import call
 from evarl.errors import InputError
-from evarl.worlds import make_world, names
+from evarl.worlds import make_world, names, registry
 from evarl.worlds.navigation import Navigation
 
 TINY = {"environments": 2, "steps": 16, "updates": 2, "quiet": True}
@@ -86,8 +86,9 @@ def test_a_world_in_place_of_a_preset(tmp_path, capfd, monkeypatch):
     assert "make: 'slippery' is not allowed; must be NAME=VALUE" in capfd.readouterr().err
 
 
-def test_an_assessment_in_another_world_with_mappings(tmp_path):
+def test_an_assessment_in_another_world_with_mappings(tmp_path, monkeypatch):
     """The test is taken in a world whose observations are twice as long and whose actions are numbered backwards."""
+    monkeypatch.setattr(registry._own, "_entries", {})
     small = Navigation("small-navigation", step_size=0.1)
     evarl.register_world("small-navigation", lambda **given: dataclasses.replace(small, **given))
     assessment = Assessment(

@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from evarl.assessment.assessment import Assessment
+from evarl.assessment.configuration import AssessmentConfig
 from evarl.errors import InputError, unknown_name
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.base_policies import BasePolicy, build_assessment
@@ -48,7 +49,7 @@ def train(
     *,
     env: Callable[..., Any] | str | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
-    assessment: Assessment | None = None,
+    assessment: Assessment | AssessmentConfig | Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     quiet: bool = False,
@@ -68,8 +69,7 @@ def train(
         env: a function or class that returns a new `gymnasium.Env` at each call, or an id like "CartPole-v1" or
             "my_envs:MyEnv-v0". A function that cannot be imported has to be given again to `evarl.load`.
         env_kwargs: arguments of `env`.
-        assessment: the assessment, in place of the one that the configuration describes, perhaps in another world with
-            mappings, which `evarl.load` then needs again.
+        assessment: settings of the assessment, or an assessment, whose mappings `evarl.load` needs again if it has any.
         out: the run directory; by default a new one under `runs/`, named after the world and the settings.
         resume: continue the run in `out` from its newest checkpoint, or start it if there is none. With more `updates` than
             it was started with, a finished run goes on too.
@@ -77,13 +77,12 @@ def train(
         checkpoint_seconds: time between two checkpoints.
         memory_gib: memory that the run may use; by default most of what is free.
         seeds_per_program: greatest number of seeds that are vectorised together; by default as many as fit into memory.
-        log_megabytes: disk space for a log of deployment trajectories, for off-policy evaluation: the last updates, as
-            many as fit. A resumed run keeps the value it was started with.
-        callbacks: functions that are called with the metrics of each chunk of updates (`evarl.callbacks.Chunk`), between
-            compiled programs; training stops once one returns True. If one raises, the run is saved first.
-        watch: called now and then with the number of updates done and of all updates, over all groups of seeds.
-        vectorise: whether Gymnasium's environments are stepped in this process (sync) or in several (processes), which is
-            faster where a step is slow; auto measures one. Results are the same.
+        log_megabytes: disk space for a log of trajectories of the last updates; a resumed run keeps its value.
+        callbacks: functions of the metrics of each chunk of updates (`evarl.callbacks.Chunk`); training stops once one
+            returns True. If one raises, the run is saved first.
+        watch: called now and then with the number of updates done and of all updates.
+        vectorise: whether Gymnasium's environments are stepped in this process (sync) or in several (processes); auto
+            measures a step. Results are the same.
         changes: settings to change, where `agent={"algorithm": "ppo"}` changes fields of a field.
 
     >>> import evarl, tempfile
@@ -91,10 +90,12 @@ def train(
     >>> run.metrics.num_rows
     6
     """
+    if not isinstance(assessment, Assessment | None):
+        changes, assessment = changes | {"assessment": assessment}, None
     settings = _with_environment(config, env, env_kwargs or {}, changes)
     settings.validate()
-    size = memory_gib, seeds_per_program, log_megabytes
-    options = Options(quiet, checkpoint_seconds, *size, watch, tuple(callbacks), vectorise)
+    limits = memory_gib, seeds_per_program, log_megabytes
+    options = Options(quiet, checkpoint_seconds, *limits, watch, tuple(callbacks), vectorise)
     options.validate()
     path = Path(out) if out is not None else _default_path(settings, resume)
     kept = directory.open_run(path, settings) if resume and os.path.lexists(path / "config.json") else None

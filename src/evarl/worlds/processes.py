@@ -59,20 +59,21 @@ def step_seconds(world: HostWorld) -> float:
     """Mean time of a step with random actions, in an environment that is opened for this."""
     space, generator, ended = world.action_space, np.random.default_rng(0), True
     total, steps, began = 0.0, 0, time.perf_counter()
-    with (
-        contextlib.closing(world.open(1)) as environments,
-        contextlib.suppress(WorldError),
-    ):  # training will meet it again
+    with contextlib.closing(world.open(1)) as environments:
         while steps < PROBE_STEPS and time.perf_counter() - began < PROBE_SECONDS:
-            if ended:
-                environments.reset(0, steps)
             if isinstance(space, Discrete):
                 action = generator.integers(space.n, size=1)
             else:
                 low, high = (np.clip(bound, -1.0, 1.0) for bound in space.bounds())
                 action = generator.uniform(low, high)[None].astype(np.float32)
             before = time.perf_counter()
-            ended = bool(environments.step(action).done[0])
+            try:
+                if ended:
+                    environments.reset(0, steps)
+                    before = time.perf_counter()
+                ended = bool(environments.step(action).done[0])
+            except WorldError:  # training will meet it again
+                ended = True
             total, steps = total + time.perf_counter() - before, steps + 1
     return total / max(1, steps)
 
