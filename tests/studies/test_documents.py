@@ -61,6 +61,7 @@ def every_job():
     }
 
 
+@pytest.mark.slow
 def test_any_edited_number_of_any_job_file_is_noticed(tmp_path):
     """Three numbers of each file, through the store that reports read."""
     jobs, store, rng = every_job(), Store(tmp_path), random.Random(0)
