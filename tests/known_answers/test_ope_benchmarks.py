@@ -144,7 +144,9 @@ def test_reported_standard_errors_and_sample_sizes_are_the_exact_ones(name):
     one = sampled(name)
     for method in WEIGHTED:
         exact = (one.world.variances[method] / one.count) ** 0.5
-        within = 0.15 if method in ("tis", "pdis") else 0.25  # the jackknife is larger than the limit, which is for many
+        within = (
+            0.15 if method in ("tis", "pdis") else 0.25
+        )  # the jackknife is larger than the limit, which is for many
         assert one.found[method].standard_error == pytest.approx(exact, rel=within), method
         interval = one.found[method].intervals["t"]
         # more than the normal quantile where contributions are skewed, or few trajectories leave few degrees of freedom
@@ -180,7 +182,9 @@ def test_on_policy_in_taxi_every_form_is_the_mean_return():
 )
 def test_fits_of_a_table_reach_the_least_variance(name):
     world, count = WORLDS[name](), 4000
-    found = ope.estimate(world.log(count, seed=12), world.policy, ope.Settings(fqe=fitted(100), fqe_refits=2), EXACT_FITS)
+    found = ope.estimate(
+        world.log(count, seed=12), world.policy, ope.Settings(fqe=fitted(100), fqe_refits=2), EXACT_FITS
+    )
     for method, one in found.items():
         error = (world.variances["dr"] / count) ** 0.5
         assert abs(one.value - world.value) < 5 * error + 1e-4 * abs(world.value), method
