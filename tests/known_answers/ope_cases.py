@@ -85,8 +85,8 @@ def chain(horizon: int) -> World:
     return from_dense(transition, reward, np.zeros(2, bool), horizon=horizon, discount=0.9, **policies)
 
 
-def grid() -> World:
-    """4 × 4 from one corner to the other, with the reward of the cell that is entered."""
+def grid_tables() -> tuple[np.ndarray, np.ndarray]:
+    """Transitions and rewards [16, 4, 16] of a grid of 4 × 4 cells, with the reward of the cell that is entered."""
     transition, reward = np.zeros((16, 4, 16)), np.zeros((16, 4, 16))
     of_cell = np.full(16, -1.0)
     of_cell[[5, 7, 15]] = -10.0, 1.0, 10.0
@@ -95,12 +95,17 @@ def grid() -> World:
             entered = 4 * np.clip(row + down, 0, 3) + np.clip(column + right, 0, 3)
             transition[4 * row + column, a, entered] = 1.0
             reward[4 * row + column, a, entered] = of_cell[entered]
+    return transition, reward
+
+
+def grid() -> World:
+    """4 × 4 from one corner to the other."""
     policies = {
         "behaviour": static(16, 0.23, 0.26, 0.24, 0.27),
         "target": static(16, *[0.25] * 4),
         "start": np.eye(16)[0],
     }
-    return from_dense(transition, reward, np.arange(16) == 15, horizon=100, discount=1.0, **policies)
+    return from_dense(*grid_tables(), np.arange(16) == 15, horizon=100, discount=1.0, **policies)
 
 
 def toy_text(table, start: np.ndarray, horizon: int, epsilon: tuple[float, float], **others) -> World:

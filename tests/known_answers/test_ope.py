@@ -16,6 +16,7 @@ from hypothesis import given, settings, strategies as st
 from evarl.errors import InputError
 from evarl.ope.doubly_robust import ModelValues, doubly_robust, least_quadratic, magic, residuals
 from evarl.ope.importance import Steps, per_decision, trajectory_wise
+from tests.known_answers.ope_cases import grid_tables
 
 
 def of_arrays(function, self_normalised):
@@ -286,15 +287,7 @@ def test_chain_without_end_is_cut_and_goes_on_with_the_models_value():
 
 
 def grid(behaviour: np.ndarray) -> World:
-    transition, reward = np.zeros((16, 4, 16)), np.zeros((16, 4, 16))
-    of_cell = np.full(16, -1.0)
-    of_cell[[5, 7, 15]] = -10.0, 1.0, 10.0
-    for row, column in itertools.product(range(4), repeat=2):
-        for a, (down, right) in enumerate([(-1, 0), (1, 0), (0, -1), (0, 1)]):
-            entered = 4 * np.clip(row + down, 0, 3) + np.clip(column + right, 0, 3)
-            transition[4 * row + column, a, entered] = 1.0
-            reward[4 * row + column, a, entered] = of_cell[entered]
-    return World(transition, reward, np.arange(16) == 15, np.full((16, 4), 0.25), np.tile(behaviour, (16, 1)))
+    return World(*grid_tables(), np.arange(16) == 15, np.full((16, 4), 0.25), np.tile(behaviour, (16, 1)))
 
 
 def test_grid():

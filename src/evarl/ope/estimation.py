@@ -11,7 +11,7 @@ from jaxtyping import Float
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.log import CollapsedWeights, Estimate, Log, estimand
-from evarl.ope.policy import TargetPolicy, check_traceable
+from evarl.ope.policy import TargetPolicy, check_fitted
 from evarl.ope.registry import Estimator, chosen, usual_methods
 from evarl.ope.resampling import GROUPS
 from evarl.ope.settings import FQEConfig, Settings
@@ -85,7 +85,7 @@ def _estimates(
     asked, data = _possible(log, settings, methods), log.data
     if any(_fits(estimator, log) for estimator in asked):
         check_fit(settings.fqe, settings.fqe_refits, data.mask.size, int(np.prod(data.observation.shape[2:])))
-        check_traceable(policy, data)
+        check_fitted(policy, data)
     drawn = settings.resamples * max(1.0, min(data.trajectories, GROUPS) / 500)  # 500 trajectories take 1e-5 seconds
     check_time("resamples", settings.resamples, drawn, "the bootstrap")
     if any("log_prob" in estimator.needs for estimator in asked):

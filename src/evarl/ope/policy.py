@@ -140,10 +140,6 @@ def check_fitted(policy: TargetPolicy, data: LoggedData) -> None:
             ) from error
 
 
-check_traceable = check_fitted
-"""The name by which `estimation` imports it."""
-
-
 def _sample(data: LoggedData) -> tuple[Shaped[np.ndarray, "B ..."], Shaped[np.ndarray, "B ..."]]:
     """Some logged observations and actions, evenly spaced, and among them the greatest of discrete actions."""
     trajectory, step = np.nonzero(np.asarray(data.mask))

@@ -1,14 +1,14 @@
 """The engine of worlds on the host: a Python loop around open environments, with the policy compiled."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import InputError
@@ -16,12 +16,8 @@ from evarl.simulation.episodes import Returns, StartStates
 from evarl.simulation.host_acting import (
     HostActions,
     HostPolicy,
-    act_each,
-    check_actions,
     drawn,
-    following_keys,
     mapped,
-    step_keys,
 )
 from evarl.simulation.host_resets import (
     SEEDS,
@@ -46,7 +42,6 @@ from evarl.simulation.rollouts import (
     unchanged,
 )
 from evarl.worlds.contexts import draw_contexts
-from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import HostEnvironments, HostStep, HostWorld, Key
 
 AT_ONCE = 16
@@ -174,12 +169,12 @@ class HostSimulator:
 
     def episode_returns(self, act: Act, starts: StartStates, key: Key) -> Returns:
         """Returns [Q] of one episode for each reset seed."""
-        return self._returns(act, starts.state, key, AT_ONCE)
+        return episode_returns(self.world, act, starts.state, key, AT_ONCE)
 
     def returns(self, act: Act, starts: StartStates, key: Key, rollouts: int, at_once: int | None = None) -> Returns:
         """Returns [Q, R] of `rollouts` episodes for each reset seed, `at_once` (16) at a time."""
         repeated = jax.tree.map(lambda x: np.repeat(x, rollouts, axis=0), starts.state)
-        found = self._returns(act, repeated, key, at_once or AT_ONCE)
+        found = episode_returns(self.world, act, repeated, key, at_once or AT_ONCE)
         return Returns(*(x.reshape(starts.drawn, rollouts) for x in found))
 
     def start_template(self, like: Any = None) -> Any:
@@ -255,7 +250,7 @@ class HostSimulator:
         (horizon, replicates), policies = size, len(keys)
         starts = list(np.repeat(start_states, replicates, axis=0))
         given = None if contexts is None else np.repeat(np.asarray(contexts), len(starts), axis=0)
-        played = self._play(acts, starts * policies, given, horizon, keys, mapping)
+        played = play_each(self.world, acts, starts * policies, given, horizon, keys, mapping)
         shape = policies, horizon, len(start_states), replicates
         return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[3:]), played)
 
@@ -268,45 +263,8 @@ class HostSimulator:
         """
         seeds, play_keys = reset_seeds(keys, count)
         given = None if contexts is None else np.repeat(np.asarray(contexts), count, axis=0)
-        played = self._play(acts, np.asarray(seeds).ravel().tolist(), given, self.world.horizon, play_keys)
+        played = play_each(self.world, acts, np.asarray(seeds).ravel().tolist(), given, self.world.horizon, play_keys)
         return jax.tree.map(lambda x: x[:, :, :, None], played)
-
-    def _play(
-        self,
-        acts: PerturbedAct,
-        starts: list[Any],
-        contexts: Float[np.ndarray, "PM Q"] | None,
-        steps: int,
-        keys: UInt32[Array, "P 2"],
-        mapping: Mapping = SAME,
-    ) -> AssessmentRollout:
-        """Let P perturbed policies act in M environments each, all at once: leaves [P, steps, M, ...].
-
-        They move in lock-step, so that one call is enough for all policies. Each environment is opened on its own and is not
-        stepped again when its episode has ended; when all have, the remaining steps are 0.
-        """
-        space = mapping.action_space or self.world.action_space
-        how, own = (acts, space, mapping.action), lambda x: x.reshape(len(keys), -1, *x.shape[1:])
-        alive, first, rows = np.ones(len(starts), bool), np.ones((), bool), []
-        with ExitStack() as stack:
-            opened = [stack.enter_context(closing(self.world.open(1))) for _ in starts]
-            observation = np.stack([placed(one, 0, starts[i], contexts, i) for i, one in enumerate(opened)])
-            shown = own(mapped(mapping, observation))
-            shapes = jax.eval_shape(act_each, *how, keys, shown, None, None)[0]
-            last = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
-            for key in np.asarray(step_keys(keys, steps)):
-                last, taken = jax.device_get(act_each(*how, key, shown, last, first))
-                if isinstance(space, Discrete):
-                    check_actions(self.world.name, space, last.taken)
-                observation, reward, going = observation.copy(), np.zeros(len(starts), np.float32), alive.copy()
-                for i in np.flatnonzero(alive):
-                    step = opened[i].step(taken[i : i + 1])
-                    observation[i], reward[i], going[i] = step.observation[0], step.reward[0], not step.done[0]
-                rows.append((shown, last.taken, np.zeros_like(own(reward)), own(reward), own(alive)))
-                if not going.any():
-                    break
-                shown, alive, first = own(mapped(mapping, observation)), going, np.zeros((), bool)
-        return AssessmentRollout(*(_padded(np.stack(column, axis=1), steps) for column in zip(*rows, strict=True)))
 
     def _walk(
         self, act: Act, states: HostStates, noises: Any, reset: Reset, mapping: Mapping = SAME
@@ -321,48 +279,3 @@ class HostSimulator:
             states.observation = step.observation.copy()
             for i in ended(step.terminated, step.truncated):
                 states.observation[i] = reset(i)
-
-    def _returns(self, act: Act, starts: Any, key: Key, at_once: int) -> Returns:
-        """Returns of one episode for each of M start states, at most `at_once` at a time.
-
-        Environments move in lock-step for the policy's sake, but each is opened on its own: one whose episode has ended
-        takes the next seed, and when there is none left it is not stepped again.
-        """
-        world = self.world
-        policy = HostPolicy(act, world.name, world.action_space)
-        seeds, contexts = starts if isinstance(starts, HostStarts) else (starts, None)
-        returns, elapsed = np.zeros((2, len(seeds))), np.zeros(len(seeds), int)
-        following = min(at_once, len(seeds))
-        under_way = {i: i for i in range(following)}  # environment → position of its seed
-        with ExitStack() as stack:
-            opened = [stack.enter_context(closing(world.open(1))) for _ in under_way]
-            begin = lambda i, at: placed(opened[i], 0, seeds[at], contexts, at)  # noqa: E731
-            observation = np.stack([begin(i, at) for i, at in under_way.items()])
-            for act_key in _keys(key):
-                if not under_way:
-                    break
-                action = policy(act_key, observation).taken
-                for i, at in list(under_way.items()):
-                    step = opened[i].step(action[i : i + 1])
-                    returns[:, at] += step.reward[0] * np.array([world.discount ** elapsed[at], 1.0])
-                    elapsed[at] += 1
-                    observation[i] = step.observation[0]
-                    if step.done[0]:
-                        del under_way[i]
-                        if following < len(seeds):
-                            under_way[i], following = following, following + 1
-                            observation[i] = begin(i, under_way[i])
-        return Returns(*returns)
-
-
-def _keys(key: Key) -> Iterator[UInt32[np.ndarray, "2"]]:
-    """A key for each step, as many as are asked for."""
-    while True:
-        key, several = following_keys(key)
-        yield from np.asarray(several)
-
-
-def _padded(x: Shaped[np.ndarray, "P T ..."], steps: int) -> Shaped[Array, "P steps ..."]:
-    """What happened in the first T steps, and 0 in the others."""
-    others = [(0, 0)] * (x.ndim - 2)
-    return jnp.asarray(np.pad(x, [(0, 0), (0, steps - x.shape[1]), *others]))
