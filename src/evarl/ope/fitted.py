@@ -43,7 +43,7 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
         estimand=estimand(log, settings, "the policy's most probable actions" if greedy else "the policy"),
         bellman_error=float(model.fitted.bellman_error),
         converged=bool(model.fitted.converged),
-        **with_errors(log, settings, model.start_value(), states, resampled),
+        **with_errors(log, settings, model.start_value(), states, resampled, float(model.fitted.remainder)),
         **with_support(log, settings, notes),
     )
 
@@ -62,15 +62,19 @@ def with_errors(
     value: float,
     states: Float[np.ndarray, " Q"] | None,
     resampled: Resampled | None,
+    remainder: float = 0.0,
     timed: bool = True,
 ) -> dict[str, Any]:
-    """Fields of an estimate: J and V with standard errors, the deviations of refits, and t intervals by these."""
+    """Fields of an estimate: J and V with standard errors, the deviations of refits, and t intervals by these.
+
+    The error of J includes the `remainder`, the estimated distance of the fit from its limit, which refits share.
+    """
     if resampled is None:
         return {"value": value, "state_values": states}
     count = len(resampled.start_values)
     reach = float(stats.t.ppf((1 + settings.confidence) / 2, count - 1))
     # the deviation of the refits is the standard error itself, not that of their mean
-    error = float(resampled.start_values.std(ddof=1))
+    error = float(np.hypot(resampled.start_values.std(ddof=1), remainder))
     interval = Interval(value, value - reach * error, value + reach * error, settings.confidence, "t")
     fields = {"value": value, "state_values": states, "standard_error": error, "intervals": {"t": interval}}
     if states is None or resampled.state_values is None:

@@ -35,12 +35,12 @@ from evarl.ope.settings import FQEConfig, Settings
 from evarl.ope.transitions import Solved, Transitions, solved_estimate, steps_of
 
 DENSE = 500
-"""Features from which on matrices are sparse."""
+"""Features up to which equations are solved with dense matrices; those of observations with many entries are dense throughout."""
 MOST = 4000
 """Features, at most."""
 
 Matrix = Any
-"""A sparse matrix in rows."""
+"""A sparse matrix in rows, or a dense one."""
 
 
 class Features(NamedTuple):
@@ -157,7 +157,7 @@ class Prepared(NamedTuple):
     transitions: Transitions
     taken: Matrix
     following: Matrix
-    """φ̄ of the next observations."""
+    """discount · φ̄ of the next observations."""
     starts: Matrix
 
 
@@ -197,16 +197,18 @@ def prepare_linear(config: FQEConfig, data: LoggedData, policy: TargetPolicy, di
     )
     taken = features.taken(seen[transitions.row], transitions.action)
     expected = features.expected(seen)
-    return Prepared(features, transitions, taken, expected[transitions.row + 1], expected[transitions.start])
+    if features.levels is None and features.size <= DENSE:  # few zeros: products of dense matrices are faster
+        taken, expected = taken.toarray(), expected.toarray()
+    following = _scaled(expected[transitions.row + 1], transitions.discount)
+    return Prepared(features, transitions, taken, following, expected[transitions.start])
 
 
 def solve_linear(prepared: Prepared, ridge: float, weight: Float[np.ndarray, " K"]) -> LinearQ:
     """The fixed point of transitions of which each counts as often as its weight says."""
-    features, transitions, taken, following, starts = prepared
+    features, transitions, taken, _, starts = prepared
     centre, going, reward = transitions.centres(weight), transitions.discount, transitions.reward
-    weighted = taken.multiply(weight[:, None]).T.tocsr()  # [d, K]
-    further = weighted @ following.multiply(going[:, None]).tocsr()
-    square = weighted @ taken
+    square, further = _products(prepared, weight)
+    weighted = _scaled(taken, weight).T  # [d, K]
     if transitions.horizon is None:
         right = weighted @ (reward + (going - 1) * centre[0])
         beta = _solver(square - further, ridge)(right)
@@ -218,10 +220,33 @@ def solve_linear(prepared: Prepared, ridge: float, weight: Float[np.ndarray, " K
     return LinearQ(features, transitions, starts, centre, np.stack(found))
 
 
+def _products(prepared: Prepared, weight: Float[np.ndarray, " K"]) -> tuple[Matrix, Matrix]:
+    """Σ φ φᵀ and Σ γ φ φ̄(s′)ᵀ of weighted transitions, [d, d]."""
+    features, transitions, taken, following, _ = prepared
+    if sparse.issparse(taken):
+        weighted = _scaled(taken, weight).T
+        return weighted @ taken, weighted @ following
+    square, further = np.zeros((2, features.size, features.size))
+    width = features.size // max(features.actions, 1)
+    for action in range(max(features.actions, 1)):  # only the features of an action that was taken are not 0
+        at = slice(action * width, (action + 1) * width)
+        there = transitions.action == action if features.actions else slice(None)
+        own = taken[there, at]
+        weighted = (own * weight[there, None]).T
+        square[at, at], further[at] = weighted @ own, weighted @ following[there]
+    return square, further
+
+
+def _scaled(matrix: Matrix, scale: Float[np.ndarray, " B"]) -> Matrix:
+    """Rows times numbers."""
+    return matrix.multiply(scale[:, None]).tocsr() if sparse.issparse(matrix) else matrix * scale[:, None]
+
+
 def _solver(matrix: Matrix, ridge: float) -> Callable[[Float[np.ndarray, " d"]], Float[np.ndarray, " d"]]:
     """The function that solves (matrix + ridge · I) x = y."""
     size = matrix.shape[0]
     if size <= DENSE:
-        inverse = np.linalg.inv(matrix.toarray() + ridge * np.eye(size))
+        dense = matrix.toarray() if sparse.issparse(matrix) else matrix
+        inverse = np.linalg.inv(dense + ridge * np.eye(size))
         return lambda right: inverse @ right
     return splu((matrix + ridge * sparse.eye(size)).tocsc()).solve

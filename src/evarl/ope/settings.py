@@ -158,7 +158,7 @@ class Settings:
     fqe: FQEConfig = field(default_factory=FQEConfig)
     """Fitted Q evaluation."""
     fqe_refits: int = 0
-    """Fits on resampled trajectories, for standard errors of fitted Q evaluation; 0 for none, or 100 of tabular and linear
+    """Fits on resampled trajectories, for standard errors of fitted Q evaluation; 0 for none, or 25 of tabular and linear
     fits, which are fast."""
     ridge: float = 1e-4
     """Ridge of linear fitted Q evaluation, in transitions: what draws each parameter to that of the log's mean reward."""

@@ -13,8 +13,9 @@ from evarl.ope.fqe_table import row_observations, rows
 from evarl.ope.log import Estimate, Log, generator
 from evarl.ope.settings import Settings
 
-REFITS = 100
-"""Bootstrap samples, unless the settings have a number of refits."""
+REFITS = 25
+"""Bootstrap samples, unless the settings have a number of refits. Their deviation enters t intervals with 24 degrees of freedom,
+which are 4 % wider than with 100 samples."""
 
 
 class Transitions(NamedTuple):

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import InputError
+from evarl.simulation import host_episodes
 from evarl.simulation.episodes import Returns, StartStates
 from evarl.simulation.host_acting import (
     HostActions,
@@ -169,12 +170,12 @@ class HostSimulator:
 
     def episode_returns(self, act: Act, starts: StartStates, key: Key) -> Returns:
         """Returns [Q] of one episode for each reset seed."""
-        return episode_returns(self.world, act, starts.state, key, AT_ONCE)
+        return host_episodes.episode_returns(self.world, act, starts.state, key, AT_ONCE)
 
     def returns(self, act: Act, starts: StartStates, key: Key, rollouts: int, at_once: int | None = None) -> Returns:
         """Returns [Q, R] of `rollouts` episodes for each reset seed, `at_once` (16) at a time."""
         repeated = jax.tree.map(lambda x: np.repeat(x, rollouts, axis=0), starts.state)
-        found = episode_returns(self.world, act, repeated, key, at_once or AT_ONCE)
+        found = host_episodes.episode_returns(self.world, act, repeated, key, at_once or AT_ONCE)
         return Returns(*(x.reshape(starts.drawn, rollouts) for x in found))
 
     def start_template(self, like: Any = None) -> Any:
@@ -250,7 +251,7 @@ class HostSimulator:
         (horizon, replicates), policies = size, len(keys)
         starts = list(np.repeat(start_states, replicates, axis=0))
         given = None if contexts is None else np.repeat(np.asarray(contexts), len(starts), axis=0)
-        played = play_each(self.world, acts, starts * policies, given, horizon, keys, mapping)
+        played = host_episodes.play_each(self.world, acts, starts * policies, given, horizon, keys, mapping)
         shape = policies, horizon, len(start_states), replicates
         return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[3:]), played)
 
@@ -263,7 +264,9 @@ class HostSimulator:
         """
         seeds, play_keys = reset_seeds(keys, count)
         given = None if contexts is None else np.repeat(np.asarray(contexts), count, axis=0)
-        played = play_each(self.world, acts, np.asarray(seeds).ravel().tolist(), given, self.world.horizon, play_keys)
+        played = host_episodes.play_each(
+            self.world, acts, np.asarray(seeds).ravel().tolist(), given, self.world.horizon, play_keys
+        )
         return jax.tree.map(lambda x: x[:, :, :, None], played)
 
     def _walk(
