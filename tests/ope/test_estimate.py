@@ -127,6 +127,17 @@ def test_refits_tell_the_error_of_fitted_q_evaluation(found):
     assert (interval.high - interval.low) / 2 == pytest.approx(2.5706 * one.standard_error, rel=1e-3)
 
 
+def test_errors_of_a_fit_that_was_stopped_early_include_what_is_left():
+    """After few steps all refits are near their first value, and agree."""
+    log, policy = ope.Log(chain_log(), DISCOUNT), switching(0.3)
+    settings = ope.Settings(fqe=dataclasses.replace(SMALL, steps=10), fqe_refits=4)
+    one = ope.estimate(log, policy, settings, ("fqe",))["fqe"]
+    left = float(log.model(policy, settings).fitted.remainder)
+    refits = log.model(policy, settings).refitted(4, np.random.default_rng(0))
+    assert left > 5 * refits.std(ddof=1)
+    assert left <= one.standard_error <= 1.1 * left
+
+
 def test_a_range_that_does_not_hold_gives_no_bound():
     found = estimate(chain_log(), switching(0.3), methods=("tis",), range=(0.0, 0.1))
     assert "hoeffding" not in found["tis"].intervals

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from evarl import ope
 from evarl.ope import shapes
 from evarl.ope.fqe import fit
 from evarl.ope.fqe_table import prepare, target_actions
@@ -65,6 +66,16 @@ def test_padding_is_inert(key, monkeypatch):
             lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6),
             *(getattr(x, name) for x in (one, other)),
         )
+
+
+def test_cross_fitting_needs_no_other_program_than_a_fit():
+    log = ope.Log(logged(chain(), np.full((2, 2), 0.5), 90, 7), 0.9)
+    policy = ope.TargetPolicy.from_probabilities(tabular(SWITCH).probabilities)
+    settings = ope.Settings(fqe=QUICK)
+    ope.estimate(log, policy, settings, ("fqe",))
+    compiled = train._cache_size(), row_values._cache_size()
+    ope.estimate(log, policy, settings, ("dr",))
+    assert (train._cache_size(), row_values._cache_size()) == compiled
 
 
 def test_another_size_needs_no_other_program(key):

@@ -87,11 +87,12 @@ def cross_fitted(
     fold = folds_of(data.trajectories, folds, np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist()))
     q, v = np.zeros((2, *data.mask.shape))
     last, fits = np.zeros(len(fold)), []
+    room = int(np.asarray(data.mask).sum()) + len(fold)  # the whole log's, whose program may have been compiled already
     for k in range(fold.max() + 1):
         inside = np.flatnonzero(fold == k)
         outside = np.flatnonzero(fold != k) if fold.max() else inside
         own = config if len(outside) > 1 else replace(config, held_out=0.0)
-        fits.append(Model(own, data.rows(outside), policy, discount, jax.random.fold_in(key, k)))
+        fits.append(Model(own, data.rows(outside), policy, discount, jax.random.fold_in(key, k), room))
         found = fits[-1].values_of(data.rows(inside))
         assert found.last is not None
         q[inside], v[inside], last[inside] = found.q, found.v, found.last

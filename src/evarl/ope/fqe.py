@@ -120,13 +120,15 @@ def fit(
     target: Float[Array | np.ndarray, "R ..."],
     key: Key,
     trace: Float[np.ndarray, " R"] | None = None,
+    room: int = 0,
 ) -> FittedQ:
     """Fit Q to one policy, given by its actions at each row: probabilities [R, A] or draws [R, S, D].
 
     Pure, and one compiled program for all policies, keys, numbers of steps, step sizes, and logs of one class of sizes. For
     many policies at once: `jax.vmap(partial(fit, config, table))(targets, keys)`. `trace` is that of `trace_coefficients`.
+    With `room`, the program is that of a log with so many rows.
     """
-    rows, program = programmed(config, table, target, trace)
+    rows, program = programmed(config, table, target, trace, room)
     points, loss = trained(config, rows, program, table, key)
     starts, count = padded(table.starts, len(rows.reward)), np.int32(len(table.starts))
     values = [row_values(points, np.int32(point), rows, starts, count)[1] for point in range(TRACE)]
@@ -139,7 +141,11 @@ def fit(
 
 
 def programmed(
-    config: FQEConfig, table: Table, target: Float[Array | np.ndarray, "R ..."], trace: np.ndarray | None = None
+    config: FQEConfig,
+    table: Table,
+    target: Float[Array | np.ndarray, "R ..."],
+    trace: np.ndarray | None = None,
+    room: int = 0,
 ) -> tuple[Rows, Program]:
     """A table and the policy's actions in their class of sizes, and the program that they are for."""
     config.validate()
@@ -160,7 +166,7 @@ def programmed(
     chunk = max(1, min(config.target_interval, TARGETS // (config.batch_size * (window + 1))))
     program = Program(sizes, config.batch_size, huber, window, chunk)
     standardised = target if discrete else table.scales.actions(target)
-    return padded_rows(table, standardised, trace if config.trace else None), program
+    return padded_rows(table, standardised, trace if config.trace else None, room), program
 
 
 def trained(

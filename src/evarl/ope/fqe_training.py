@@ -91,9 +91,9 @@ class Training(NamedTuple):
     """Sum since the last point of the trace."""
 
 
-def padded_rows(table: Table, target: Array | np.ndarray, trace: Float[np.ndarray, " R"] | None) -> Rows:
-    """The arrays of a table in their class of sizes; `target` may be traced."""
-    size = size_class(len(table.reward))
+def padded_rows(table: Table, target: Array | np.ndarray, trace: Float[np.ndarray, " R"] | None, room: int = 0) -> Rows:
+    """The arrays of a table in their class of sizes, or that of `room` rows if these are more; `target` may be traced."""
+    size = size_class(max(len(table.reward), room))
     book: Any = None if table.code is None else table.code[1]
     return Rows(
         features=padded(table.features, size),

@@ -31,15 +31,17 @@ class Refits(NamedTuple):
 
 
 class Model:
-    """A fit, with the log and the policy it was made from."""
+    """A fit, with the log and the policy it was made from; with `room`, by the program of a log with so many rows."""
 
-    def __init__(self, config: FQEConfig, data: LoggedData, policy: TargetPolicy, discount: float, key: Key):
+    def __init__(
+        self, config: FQEConfig, data: LoggedData, policy: TargetPolicy, discount: float, key: Key, room: int = 0
+    ):
         self._config, self._data, self._policy = config, data, policy
         held_out_key, draw_key, self._fit_key, self._query_key = jax.random.split(key, 4)
         self._table = prepare(config, data, discount, held_out_key)
         self._target = target_actions(config, data, policy, draw_key)
         self._trace = trace_coefficients(config, data, self._table, policy, self._target)
-        self.fitted: FittedQ = fit(config, self._table, self._target, self._fit_key, self._trace)
+        self.fitted: FittedQ = fit(config, self._table, self._target, self._fit_key, self._trace, room)
 
     def warnings(self) -> tuple[str, ...]:
         """A line that says how far the fit is from convergence, if it has not converged."""

@@ -19,6 +19,8 @@ FINE = 65_536
 """Classes above this are finer, so that padding takes at most an eighth of the memory."""
 CHUNK = 16_384
 """Rows that are held at once, where no program is compiled for them."""
+SHUFFLED = 1024
+"""Smallest class of what is shuffled, which is cheap."""
 BLOCKS = 256, 1024, 4096
 """Rows that a compiled function is applied to at once."""
 
@@ -67,7 +69,9 @@ def applied(
 
 def permutation(key: Key, count: int) -> Int[np.ndarray, " count"]:
     """`jax.random.permutation(key, count)`, by a program that is compiled once for each class of sizes."""
-    return np.asarray(shuffled(key, jnp.int32(count), jnp.int32(sorts(count)), size_class(count)))[:count]
+    return np.asarray(shuffled(key, jnp.int32(count), jnp.int32(sorts(count)), size_class(max(count, SHUFFLED))))[
+        :count
+    ]
 
 
 def sorts(count: int) -> int:
