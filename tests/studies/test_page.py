@@ -182,6 +182,11 @@ def test_effects_are_parts_of_their_baselines_on_one_axis():
     assert shown.count("+20\u202f% of the baseline") == 2
 
 
+@pytest.mark.parametrize(("effect", "percent"), [(1.4, "+140"), (-0.0043, "−0.43"), (0.096, "+9.6"), (-0.9, "−90")])
+def test_percentages_are_written_out(effect, percent):
+    assert f"{percent}\u202f% of the baseline" in drawn(ClaimCheck("a", "holds", effect, None, "x", baseline=1.0))
+
+
 def test_levels_other_than_95_are_explained_where_they_stand():
     check = ClaimCheck("a claim", "undecided", 0.1, (-0.1, 0.3), "x", 1 - 0.05 / 3, parts=3)
     assert "98.33\u202f% and not 95\u202f%: 3 comparisons share the error of 5\u202f%" in drawn(check)

@@ -162,12 +162,11 @@ def _relative(check: ClaimCheck) -> list[float]:
 
 def _share(check: ClaimCheck) -> str:
     """The effect as a percentage of what it is compared with."""
-    if not (relative := _relative(check)):
+    if not (relative := _relative(check)) or abs(relative[0]) >= 10:
         return ""
-    sign = "+" if relative[0] > 0 else ""
-    return (
-        f"{sign}{100 * relative[0]:.2g}".replace("-", "−") + "\u202f% of the baseline" if abs(relative[0]) < 10 else ""
-    )
+    percent = 100 * relative[0]
+    written = f"{percent:+.0f}" if abs(percent) >= 10 else f"{percent:+.2g}"
+    return written.replace("-", "−") + "\u202f% of the baseline"
 
 
 def reach(checks: Iterable[ClaimCheck]) -> float:
