@@ -95,7 +95,7 @@ def test_a_single_seed_is_shuffled_with_its_own_older_policies(tmp_path, key):
     run = train_tiny(tmp_path / "single", seeds=1)
     predictor, learnt = BehaviourPredictor(run), run.evaluator_state(0)
     alone = EvaluatorPredictions(run, [0], None, key, print)
-    assessed = alone.assessed[0]
+    assessed = alone.assessed(0)
     assert alone.shuffled_with == "older remembered policies of the same seed"
     queries = np.zeros((1, 2), np.float32)
     found = alone.predict(0, queries)

@@ -158,6 +158,62 @@ def test_certificates_from_the_command_line(models, tmp_path, monkeypatch, capsy
     assert call(["verify", record["certificate"], *given, "--deterministic"]) == 2
 
 
+def test_evaluating_and_comparing_a_model(models, tmp_path, monkeypatch, capsys):
+    """Deterministic: the value is the mean of what Stable-Baselines3 returns itself, from the same reset seeds."""
+    monkeypatch.chdir(tmp_path)
+    model, file, _ = models["a2c"]
+    few = {
+        "evaluator.warmup": 1,
+        "evaluator.initial_steps": 2,
+        "evaluator.final_steps": 0,
+        "evaluator.memory": "recent",
+    }
+    small = {
+        "world": "gymnasium/CartPole-v1",
+        "horizon": 20,
+        "discount": 1.0,
+        "updates": 2,
+        "environments": 2,
+        "steps": 8,
+    }
+    config = evarl.with_settings(evarl.preset("gymnasium"), {"beta": 0.1} | few | small)
+    evarl.train(config, out="run", quiet=True)
+    given = ["--policy-sb3", str(file), "--deterministic"]
+    assert call(["evaluate", "run", *given, "--states", "4", "--rollouts", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["policy"].startswith("Stable-Baselines3 A2C")
+    assert {row["predictor"] for row in found["rows"]} >= {"evaluator"}
+    truth = evarl.evaluate("run", policy=from_stable_baselines3(model, deterministic=True), states=4, rollouts=2)
+    assert found["return_discounted"]["mean"] == truth.discounted.mean
+    seeds = np.asarray(evarl.simulation.simulator_for(evarl.load("run").world).start_states(_start_key(), 4).state)
+    expected = [_played(model, int(seed), 20) for seed in seeds]
+    assert truth.seeds[0].queries["start"].truth.value.tolist() == expected
+    effort = ["--threshold", "1", "--range", "0", "20", "--rollouts", "64", "--json"]
+    assert call(["compare", "run", "model", *given, *effort]) in (0, 1)
+    rows = json.loads(capsys.readouterr().out)["candidates"]
+    assert [row["run"] for row in rows if row["outside"].startswith("Stable-Baselines3 A2C")] == ["model"]
+
+
+def _start_key():
+    from evarl.evaluation.inputs import root_key
+
+    return jax.random.split(root_key(0))[0]
+
+
+def _played(model, seed, horizon):
+    """The return of one episode of CartPole by Stable-Baselines3's own predictions."""
+    import gymnasium
+
+    environment, total = gymnasium.make("CartPole-v1"), 0.0
+    shown, _ = environment.reset(seed=seed)
+    for _ in range(horizon):
+        shown, reward, ended, *_ = environment.step(int(model.predict(shown, deterministic=True)[0]))
+        total += float(reward)
+        if ended:
+            break
+    return total
+
+
 def test_files_that_are_refused(models, tmp_path):
     (tmp_path / "x.zip").write_bytes(b"no")
     with pytest.raises(FileError, match="is not a file of Stable-Baselines3"):

@@ -17,6 +17,7 @@ from evarl.certificates import hashes
 from evarl.certificates.names import PredictorName
 from evarl.certificates.protocol import policy_name
 from evarl.errors import FileError, InputError
+from evarl.evaluation.inputs import outside_policy
 from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.runs.assessments import ASSESSMENT
 from evarl.runs.checks import not_fitted
@@ -83,14 +84,20 @@ class CertifiedPolicy:
                 raise FileError(f"{self.run.path}: has no {name}; finish the run with --resume")
         return {name: hashes.of_file(self.run.path / name) for name in names}
 
-    def assessed(self, key: Key) -> Predict:
-        """The evaluator's predictions after one assessment."""
+    def assessed(self, key: Key, other: OutsideRun | None = None) -> Predict:
+        """The evaluator's predictions after one assessment of the policy, or of another one of an outside directory."""
         if not self.has_evaluator:
             raise InputError(
                 f"{self.run.path}: has no evaluator; only mean-return can be certified, or train with --beta"
             )
         predictor, state = _predictor(self.run), self.run.evaluator_state(self.seed).state
-        return functools.partial(predictor.predict, state, predictor.assess_seed(self.seed, key).behaviour)
+        if other is None:
+            return functools.partial(predictor.predict, state, predictor.assess_seed(self.seed, key).behaviour)
+        policy = outside_policy(other.outside, self.world)
+        with policy.errors():
+            return functools.partial(
+                predictor.predict, state, predictor.assess(policy, key, None, state.probed).behaviour
+            )
 
     @property
     def has_lower_quantile(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 from evarl.bounds import fixed_sequence
 from evarl.certificates import hashes, ledger
 from evarl.certificates.certificate import Attempt
-from evarl.certificates.certified_policy import CertifiedPolicy
+from evarl.certificates.certified_policy import CertifiedPolicy, open_policy
 from evarl.certificates.claims import CLAIMS
 from evarl.certificates.evidence import STARTS, Notify, PolicyTest
 from evarl.certificates.issue import Issued, fulfil
@@ -19,9 +20,11 @@ from evarl.certificates.planning import make_protocol
 from evarl.certificates.protocol import Terms, policy_name
 from evarl.errors import InputError
 from evarl.runs.machine import keep_compiled_programs
+from evarl.runs.outside import OutsideRun
 from evarl.runs.run import Run
 from evarl.settings import checked
 from evarl.simulation.simulator import simulator_for
+from evarl.worlds.world import AnyWorld, Key
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,11 @@ class Candidate:
     run: str
     seed: int
     predicted: float
-    """Ĵ(Ξ), the prediction of its own evaluator."""
+    """Ĵ(Ξ), the prediction of its own evaluator; of an outside policy that of the first candidate that has one."""
     issued: Issued | None
     """None for candidates that were not tested."""
+    outside: str = ""
+    """Description of an outside policy; empty for the final policy of a run."""
 
     @property
     def certified(self) -> bool:
@@ -43,7 +48,7 @@ class Candidate:
 
 @checked
 def compare_policies(
-    runs: Sequence[str | Path],
+    runs: Sequence[Run | str | Path],
     terms: Terms,
     *,
     again: bool = False,
@@ -52,13 +57,17 @@ def compare_policies(
 ) -> list[Candidate]:
     """Test J ≥ threshold for the final policies of all seeds of some runs, in the order of their predictions.
 
+    A policy of another package is given as what `outside_directory` returns. It has no evaluator, and its value is predicted by
+    that of the first candidate that has one, from an assessment. What is certified does not depend on predictions being right.
+
     The family-wise error, the probability that any candidate is certified and does not reach the threshold, is at most α. The
     comparison is registered in the ledgers of all candidates before the first rollout, tested or not.
     """
     keep_compiled_programs()
     if terms.threshold is None or not CLAIMS[terms.claim].own_rollouts:
         raise InputError("threshold: is missing; candidates are compared by whether J reaches it")
-    policies = [CertifiedPolicy(run, seed) for run in map(Run.load, runs) for seed in run.seeds]
+    opened = [run if isinstance(run, Run) else Run.load(run) for run in runs]
+    policies = [open_policy(run, seed) for run in opened for seed in run.seeds]
     _check(policies)
     digests = [one.files()[policy_name(one.seed)] for one in policies]
     if len(set(digests)) < len(digests):
@@ -66,10 +75,7 @@ def compare_policies(
     # The random numbers of the assessments are derived from the candidates and the terms, like those of the rollouts.
     key = hashes.random_key(hashes.of_data([sorted(digests), terms.threshold, terms.alpha, terms.nonce]))
     start_key, assessment_key = jax.random.split(jnp.asarray(key))
-    predicted: list[float] = []
-    for one in policies:
-        predict = one.assessed(jax.random.fold_in(assessment_key, len(predicted)))
-        predicted.append(float(predict(simulator_for(one.world).start_states(start_key, STARTS).queries).mean()))
+    predicted = _predicted(policies, start_key, assessment_key)
     order = np.argsort(-np.asarray(predicted), kind="stable").tolist()
     ranked = tuple(digests[i] for i in order)
     protocols = [make_protocol(one, terms, candidates=ranked) for one in policies]
@@ -83,7 +89,29 @@ def compare_policies(
         return found[i].outcome == "certified"
 
     fixed_sequence(predicted, test)
-    return [Candidate(str(policies[i].run.path), policies[i].seed, predicted[i], found.get(i)) for i in order]
+    return [
+        Candidate(str(policies[i].run.path), policies[i].seed, predicted[i], found.get(i), protocols[i].outside)
+        for i in order
+    ]
+
+
+def _predicted(policies: list[CertifiedPolicy], start_key: Key, assessment_key: Key) -> list[float]:
+    """Ĵ(Ξ) of each candidate, from one assessment."""
+    first = next((one for one in policies if one.has_evaluator), None)
+    found: list[float] = []
+    for one in policies:
+        key = jax.random.fold_in(assessment_key, len(found))
+        if not isinstance(one.run, OutsideRun):
+            predict = one.assessed(key)
+        elif first is None:
+            raise InputError(
+                f"runs: {one.run.path} is of an outside policy, and no run has an evaluator that could predict its value; must "
+                "include one"
+            )
+        else:
+            predict = first.assessed(key, one.run)
+        found.append(float(predict(simulator_for(one.world).start_states(start_key, STARTS).queries).mean()))
+    return found
 
 
 def earlier_tests(candidates: Sequence[Candidate]) -> list[Attempt]:
@@ -94,7 +122,12 @@ def earlier_tests(candidates: Sequence[Candidate]) -> list[Attempt]:
 
 def _check(policies: list[CertifiedPolicy]) -> None:
     """Refuse candidates for different tasks."""
-    there, *others = [(one.run.path, (one.world.name, one.world.horizon, one.world.discount)) for one in policies]
+    there, *others = [(one.run.path, _task(one.world)) for one in policies]
     for here in others:
         if here[1] != there[1]:
             raise InputError(f"runs: {here[0]} is for {here[1]}, {there[0]} for {there[1]}; must be for one task")
+
+
+def _task(world: AnyWorld) -> tuple[Any, ...]:
+    """World, time limit and discount, and what varies in a family of worlds."""
+    return (world.name, world.horizon, world.discount, *map(str, world.contexts))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from evarl.certificates.names import DESCRIPTIONS, ClaimName, PredictorName
-from evarl.cli.outside import OutsideOptions, only_one, sb3_policy
+from evarl.cli.outside import ImportOptions, given_policy
 from evarl.cli.parsing import OpensRuns, parse
 from evarl.errors import InputError, plain_text
 
@@ -46,7 +46,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Certify(OpensRuns, OutsideOptions):
+class Certify(OpensRuns, ImportOptions):
     """Issue a certificate for the final policy of a run: a JSON file and a page, in the run's folder certificates.
 
     A policy of another package is given by --policy-sb3 or --policy-import, and its world by --world; RUN is then a directory for
@@ -57,9 +57,6 @@ class Certify(OpensRuns, OutsideOptions):
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Directory of a finished run; for a policy of another package, one for its certificates."""
-    policy_import: str | None = None
-    """A policy of another package as module:name: a function of NumPy, observations → actions or probabilities, or what
-    evarl.policies made of a model."""
     world: str | None = None
     """World of a policy of another package, such as gymnasium/CartPole-v1; not needed again for a directory that was made."""
     horizon: int | None = None
@@ -120,9 +117,8 @@ def run(arguments: list[str]) -> int:
 
 def outside_run(command: Certify) -> Any:
     """The directory of the policy of another package that the options name; None if there is none."""
-    only_one({"policy-sb3": command.policy_sb3, "policy-import": command.policy_import})
-    outside = sb3_policy(command)
-    if outside is None and command.policy_import is None:
+    policy = given_policy(command)
+    if policy is None:
         for name in ("world", "horizon", "discount"):
             if getattr(command, name) is not None:
                 raise InputError(f"{name}: is that of the run; may be given with --policy-sb3 or --policy-import only")
@@ -130,7 +126,7 @@ def outside_run(command: Certify) -> Any:
     from evarl.evaluation.outside import outside_directory  # imports JAX
 
     place = command.world, command.horizon, command.discount
-    return outside_directory(command.run, outside or command.policy_import, *place)
+    return outside_directory(command.run, policy, *place)
 
 
 def print_issued(issued: "Issued", threshold: float | None = None) -> None:

@@ -3,26 +3,33 @@
 import json
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 
 from evarl.cli.certify import Effort, record, terms
+from evarl.cli.outside import ImportOptions, given_policy
 from evarl.cli.parsing import OpensRuns, parse
 from evarl.cli.tables import PlainTable, print_table
 from evarl.errors import InputError, plain_text
 
 
 @dataclass(frozen=True)
-class Compare(OpensRuns):
+class Compare(OpensRuns, ImportOptions):
     """Test J ≥ threshold for the policies of some runs, in the order of their predictions, until the first fails.
 
     All seeds of the runs are candidates. The family-wise error, that any of them is certified and does not reach the threshold,
-    is at most alpha. Exit code 0: at least one is certified; 1: none; 2: invalid input.
+    is at most alpha.
+
+    A policy of another package, given by --policy-sb3 or --policy-import, is a candidate as well: the last RUN is
+    then the directory for its certificates, which is made if need be, and the first evaluator of the runs predicts its value.
+
+    Exit code 0: at least one is certified; 1: none; 2: invalid input.
     """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN …]")]
-    """Directories of finished runs with evaluators, of one task."""
+    """Directories of finished runs with evaluators, of one task; the last may be that of a policy of another package."""
     test: Annotated[Effort, tyro.conf.arg(name="")] = Effort()
 
 
@@ -38,12 +45,12 @@ def run(arguments: list[str]) -> int:
         print(plain_text(line), file=sys.stderr)
 
     effort = command.test
-    found = compare_policies(command.runs, terms(effort), again=effort.again, sign_with=effort.sign, notify=notify)
+    found = compare_policies(_runs(command), terms(effort), again=effort.again, sign_with=effort.sign, notify=notify)
     earlier = earlier_tests(found)
     error = min(1.0, effort.alpha + sum(one.error for one in earlier))
     if command.test.json:
         rows = [
-            {"run": one.run, "seed": one.seed, "predicted": one.predicted}
+            {"run": one.run, "seed": one.seed, "outside": one.outside, "predicted": one.predicted}
             | ({"outcome": "not tested"} if one.issued is None else record(one.issued))
             for one in found
         ]
@@ -57,7 +64,8 @@ def run(arguments: list[str]) -> int:
                 conclusion = one.issued.certificate.conclusion
                 bound = "—" if conclusion.bound is None else f"{conclusion.bound:.4g}"
                 cells = [one.issued.outcome, bound, str(conclusion.rollouts), str(one.issued.path)]
-            table.add_row(f"{one.run} seed {one.seed}", f"{one.predicted:.4g}", *cells)
+            name = f"{one.run} ({one.outside})" if one.outside else f"{one.run} seed {one.seed}"
+            table.add_row(name, f"{one.predicted:.4g}", *cells)
         print_table(table)
         certified = sum(one.certified for one in found)
         counted = f" (with {len(earlier)} earlier tests)" if earlier else ""
@@ -66,3 +74,24 @@ def run(arguments: list[str]) -> int:
             f"family-wise error at most {error:g}{counted}"
         )
     return 0 if any(one.certified for one in found) else 1
+
+
+def _runs(command: Compare) -> list[Any]:
+    """The runs, the last of them as that of the policy of another package if one is named."""
+    policy = given_policy(command)
+    if policy is None:
+        return list(command.runs)
+    if len(command.runs) < 2:
+        raise InputError(
+            f"runs: '{command.runs[0]}' is the directory of the policy; must be one or more runs before it, to compare it with"
+        )
+    from evarl.evaluation.outside import outside_directory  # imports JAX
+    from evarl.runs.outside import SEED, is_outside
+    from evarl.runs.run import Run
+
+    *paths, directory = command.runs
+    runs = [Run.load(path) for path in paths]
+    if (Path(directory) / "config.json").exists() and not is_outside(Run.load(directory), SEED):
+        raise InputError(f"runs: '{directory}' was trained here; the last must be a directory for the policy given")
+    task = runs[0].config
+    return [*runs, outside_directory(directory, policy, task.world, task.horizon, task.discount)]

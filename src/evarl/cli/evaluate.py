@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from evarl.cli.outside import OPTIONS, OutsideOptions, only_one, sb3_policy
 from evarl.cli.parsing import Flag, PrintsResults, RunPath, options, parse, parse_seeds, write_results
 from evarl.cli.tables import PlainTable, notify, number, print_table
 from evarl.errors import plain_text
@@ -22,13 +23,20 @@ HEAD = ("predictor", "MAE", "RMSE, noise-corrected", "bias", "rank over states",
 
 
 @dataclass(frozen=True)
-class Evaluate(PrintsResults):
-    """Compare the predictions of a run's evaluators with Monte Carlo values; writes evaluation.json and evaluation.png."""
+class Evaluate(PrintsResults, OutsideOptions):
+    """Compare the predictions of a run's evaluators with Monte Carlo values; writes evaluation.json and evaluation.png.
+
+    With --policy-sb3 or --policy-import, a policy of another package is evaluated in place of the run's own: its true value, and
+    what the run's evaluators predict from its assessment; writes evaluation-outside.json and evaluation-outside.png.
+    """
 
     run: RunPath
     """Directory of a finished run."""
     seeds: str = "all"
     """Seeds to evaluate: all, or a list like "0 1 2"."""
+    policy_import: str | None = None
+    """Another policy as module:name: a function of JAX, (key, observations) → (actions, log-probabilities or None); a function of
+    NumPy, observations → actions or probabilities; or what evarl.policies made of a model."""
     passive: str | None = None
     """Directory of a run with β = 0 and a co-learned evaluator, as a control; its own policies are evaluated."""
     rollouts: int | None = None
@@ -47,7 +55,8 @@ class Evaluate(PrintsResults):
     log: LogSettings = field(default_factory=LogSettings)
     """Settings of off-policy evaluation, with --ope."""
     out: str | None = None
-    """File for the results; by default evaluation.json in the run. The figure is written beside it."""
+    """File for the results; by default evaluation.json in the run, or evaluation-outside.json for a policy of another package.
+    The figure is written beside it."""
 
 
 def run(arguments: list[str]) -> None:
@@ -59,10 +68,13 @@ def run(arguments: list[str]) -> None:
     from evarl.report.figures import evaluation_picture
     from evarl.report.records import evaluation_record
 
-    settings = options(command, "log", "out") | {"seeds": seeds, "ope": command.log if command.ope else None}
+    only_one({"policy-import": command.policy_import, "policy-sb3": command.policy_sb3})
+    settings = options(command, "log", "out", *OPTIONS) | {"seeds": seeds, "ope": command.log if command.ope else None}
+    settings["policy"] = sb3_policy(command)
     found = evaluate(**settings, notify=notify)
     drawn, record = evaluation_picture(found), evaluation_record(found, points=True)
-    file = write_results(command.out, Path(command.run) / "evaluation.json", record)
+    name = "evaluation.json" if found.policy is None else "evaluation-outside.json"
+    file = write_results(command.out, Path(command.run) / name, record)
     picture = file.with_suffix(".png")
     write_bytes(picture, drawn)
     if command.json:
@@ -76,13 +88,16 @@ def _print(found: "Evaluation") -> None:
     from evarl.evaluation.predictors import EVALUATOR, PASSIVE
 
     one = len(found.seeds) == 1
-    over = "standard errors of Monte Carlo values" if one else f"mean ± standard error over {len(found.seeds)} seeds"
+    who = "seeds" if found.policy is None else "seeds' evaluators"
+    over = "standard errors of Monte Carlo values" if one else f"mean ± standard error over {len(found.seeds)} {who}"
     about = f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}"
     print(plain_text(about))
     print(_measured(found))
     for label, of in (("true return over μ_D", found), ("of the passive run", found.passive)):
         if of is not None:
             print(f"{label}: {_text(of.discounted)} discounted, {_text(of.undiscounted)} undiscounted")
+    if found.policy is not None:
+        print(f"predicted from its assessment: {_text(found.predicted)} discounted")
     for kind in found.seeds[0].queries:
         print()
         table = PlainTable(*(HEAD if found.sites is None else SITES_HEAD), title=_title(kind, found))

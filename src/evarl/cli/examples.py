@@ -17,6 +17,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("evarl evaluate runs/first", "errors of the evaluator and of its controls"),
         ("evarl evaluate runs/first --passive runs/passive --seeds 0", "beside a run with β = 0"),
         ("evarl evaluate runs/first --ope", "with off-policy estimates"),
+        ("evarl evaluate runs/first --policy-sb3 model.zip", "a model of Stable-Baselines3"),
     ),
     "video": (
         ("evarl video runs/first", "video.gif in the run"),

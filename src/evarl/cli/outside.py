@@ -23,6 +23,15 @@ class OutsideOptions:
     """Let it take the most probable actions, as evaluate_policy of Stable-Baselines3 does, in place of drawing them."""
 
 
+@dataclass(frozen=True)
+class ImportOptions(OutsideOptions):
+    """A policy of another package, from a file or from a module."""
+
+    policy_import: str | None = field(default=None, kw_only=True)
+    """A policy of another package as module:name: a function of NumPy, observations → actions or probabilities, or what
+    evarl.policies made of a model."""
+
+
 OPTIONS = ("policy_sb3", "sb3_algorithm", "deterministic")
 
 
@@ -36,6 +45,12 @@ def sb3_policy(command: OutsideOptions) -> "OutsidePolicy | None":
     from evarl.policies.stable_baselines3 import load_stable_baselines3  # imports PyTorch
 
     return load_stable_baselines3(command.policy_sb3, command.sb3_algorithm, command.deterministic)
+
+
+def given_policy(command: ImportOptions) -> "OutsidePolicy | str | None":
+    """The policy of another package that the options name, or its name in a module; None if there is none."""
+    only_one({"policy-sb3": command.policy_sb3, "policy-import": command.policy_import})
+    return sb3_policy(command) or command.policy_import
 
 
 def only_one(given: dict[str, Any]) -> None:

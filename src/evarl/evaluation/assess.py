@@ -18,16 +18,14 @@ from evarl.evaluation.inputs import (
     UNKNOWN,
     AssessedPolicy,
     agent_policy,
-    import_policy,
     opened,
-    outside_policy,
+    outside_given,
     read_policy,
     root_key,
 )
 from evarl.evaluation.knowledge import Judgement, judge
 from evarl.evaluation.predictions import Assessed, BehaviourPredictor
 from evarl.evaluators.evaluator import LearntEvaluator, features
-from evarl.policies.wrap import wrap_policy
 from evarl.ranges import whole
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
@@ -316,16 +314,10 @@ def _refuse_site(run: Run, context: Sequence[str] | Mapping[str, float] | None, 
 
 def _policy(run: Run, seed: int, file: Any, imported: str | None, index: int) -> tuple[AssessedPolicy, str]:
     """The policy that is assessed, and its name."""
-    if file is not None and imported is not None:
-        raise InputError("policy and policy-import: only one of them can be given")
-    if imported is not None:
-        return import_policy(imported, run.world), imported
-    if isinstance(file, str | Path):
+    if isinstance(file, str | Path) and imported is None:
         return read_policy(run, Path(file), index), str(file)
-    if file is not None:
-        outside = wrap_policy(file)
-        return outside_policy(outside, run.world), outside.description
-    return agent_policy(run, run.policy_state(seed)), f"final policy of seed {seed}"
+    given = outside_given(run, file, imported)
+    return given or (agent_policy(run, run.policy_state(seed)), f"final policy of seed {seed}")
 
 
 def parse_states(run: Run, text: str) -> tuple[list[tuple[float, ...]], Any]:

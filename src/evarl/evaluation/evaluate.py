@@ -2,23 +2,35 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from evarl.errors import InputError
-from evarl.evaluation.inputs import agent_policy, opened, root_key
+from evarl.evaluation.inputs import AssessedPolicy, agent_policy, opened, outside_given, root_key
 from evarl.evaluation.logged import LoggedSeed, estimate_seed
 from evarl.evaluation.predictions import EvaluatorPredictions, Predictions
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
-from evarl.evaluation.results import START, VISITED, Evaluation, Queries, SeedEvaluation, over_policies, table
-from evarl.evaluation.scores import average
-from evarl.evaluation.sites import NO_EVALUATOR, SiteEffort, evaluate_sites
+from evarl.evaluation.results import (
+    START,
+    VISITED,
+    Evaluation,
+    Queries,
+    SeedEvaluation,
+    over_policies,
+    predicted,
+    table,
+)
+from evarl.evaluation.scores import average, over_seeds
+from evarl.evaluation.sites import NO_EVALUATOR, SiteEffort, evaluate_sites, left_out
 from evarl.ope.registry import LABELS, LogSettings
 from evarl.ranges import whole
+from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
 from evarl.settings import checked
 from evarl.simulation.episodes import StartStates
@@ -42,6 +54,17 @@ class Measurement:
     """Rollouts from each state."""
     evaluators: EvaluatorPredictions | None
     ope: LogSettings | None
+    given: tuple[AssessedPolicy, str] | None = None
+    """A policy of another package that is evaluated, and its name; None for the final policies of the seeds."""
+
+    @property
+    def outside(self) -> str | None:
+        """The name of the given policy."""
+        return None if self.given is None else self.given[1]
+
+
+Measured = dict[str, tuple[StartStates, Truth]]
+"""True values by kind of states."""
 
 
 @checked
@@ -55,6 +78,8 @@ def evaluate(
     random_seed: int = 0,
     ope: LogSettings | None = None,
     sites: int | None = None,
+    policy: Any = None,
+    policy_import: str | None = None,
     notify: Callable[[str], None] = lambda line: None,
 ) -> Evaluation:
     """Compare every predictor of a run with Monte Carlo values, at start states and at states that the policies visit.
@@ -64,6 +89,9 @@ def evaluate(
 
     In a family of worlds, values are compared over `sites` sites (64) with fresh contexts instead of over states: every policy
     takes its assessment on each, and is measured there by `rollouts` episodes, or exactly where the world is finite.
+
+    A policy of another package (`policy`, as `evarl.wrap_policy` takes it, or `policy_import`, as "module:name") is evaluated in
+    place of the run's own: it is measured once, and the evaluator of each seed predicts its value from its assessment.
 
     >>> import dataclasses, evarl, tempfile
     >>> evaluator = dataclasses.replace(evarl.preset("navigation").evaluator, warmup=1, initial_steps=5)
@@ -75,33 +103,29 @@ def evaluate(
     run = opened(run)
     seeds = run.seeds if seeds is None else _check_seeds(run, seeds)
     beside = None if passive is None else _check_passive(run, passive)
-    _check_sites(run, sites, ope)
-    if ope is not None:
-        ope.validate()
+    _check(run, sites, ope)
+    given = outside_given(run, policy, policy_import)
+    if given is not None:
+        _check_outside(run, seeds, passive, ope)
     if run.world.contexts:
         effort = SiteEffort(SITES if sites is None else sites, rollouts, replicates, random_seed)
-        own = evaluate_sites(run, seeds, effort, notify)
-        if beside is None:
-            return own
-        return _beside(own, evaluate_sites(beside, _shared_seeds(beside, seeds), effort, notify))
+        own = evaluate_sites(run, seeds, effort, notify, given)
+        there = None if beside is None else evaluate_sites(beside, _shared_seeds(beside, seeds), effort, notify)
+        return _beside(own, there)
     rollouts = simulator_for(run.world).default_rollouts if rollouts is None else rollouts
     check_states("states", states, run.world)
     check_rollouts("rollouts", rollouts, states, least=2)
     start_key, root = jax.random.split(root_key(random_seed))
     starts = simulator_for(run.world).start_states(start_key, states)
-    evaluators = None if run.assessment is None else EvaluatorPredictions(run, seeds, replicates, root, notify)
-    plan = Measurement(run, starts, rollouts, evaluators, ope)
-    found = []
-    for seed in seeds:
-        notify(f"{run.path}: seed {seed}")
-        found.append(_measure(plan, seed, jax.random.fold_in(root, seed)))
-    evaluation = _summarise(plan, found)
+    with nullcontext() if given is None else given[0].errors():
+        evaluators = (
+            None if run.assessment is None else EvaluatorPredictions(run, seeds, replicates, root, notify, given)
+        )
+        evaluation = _evaluated(Measurement(run, starts, rollouts, evaluators, ope, given), seeds, root, notify)
     if beside is None:
         return evaluation
-    shared = _shared_seeds(beside, seeds)
-    return _beside(
-        evaluation, evaluate(beside, shared, None, rollouts, states, replicates, random_seed, None, notify=notify)
-    )
+    same = rollouts, states, replicates, random_seed
+    return _beside(evaluation, evaluate(beside, _shared_seeds(beside, seeds), None, *same, notify=notify))
 
 
 def _beside(evaluation: Evaluation, passive: Evaluation | None) -> Evaluation:
@@ -117,10 +141,21 @@ def _shared_seeds(beside: Run, seeds: Sequence[int]) -> list[int]:
     return [seed for seed in seeds if seed in beside.seeds] or beside.seeds
 
 
-def _measure(plan: Measurement, seed: int, key: Key) -> SeedEvaluation:
-    """Compare every predictor of a seed with Monte Carlo values at start states and at states that its policy visits."""
-    act = agent_policy(plan.run, plan.run.policy_state(seed)).act
-    kinds = _true_values(plan, act, jax.random.fold_in(key, 2))
+def _evaluated(plan: Measurement, seeds: Sequence[int], key: Key, notify: Callable[[str], None]) -> Evaluation:
+    """The evaluation of all seeds; a given policy is measured once for all of them."""
+    found: list[SeedEvaluation] = []
+    kinds: Measured = {}
+    for seed in seeds:
+        notify(f"{plan.run.path}: seed {seed}")
+        if plan.given is None or not kinds:
+            policy = agent_policy(plan.run, plan.run.policy_state(seed)) if plan.given is None else plan.given[0]
+            kinds = _true_values(plan, policy.act, jax.random.fold_in(jax.random.fold_in(key, seed), 2))
+        found.append(_compared(plan, seed, kinds))
+    return _summarise(plan, found)
+
+
+def _compared(plan: Measurement, seed: int, kinds: Measured) -> SeedEvaluation:
+    """Compare every predictor of a seed with Monte Carlo values at start states and at states that the policy visits."""
     logged, off_policy = _from_log(plan, seed, {kind: states for kind, (states, _) in kinds.items()})
     queries = {}
     for kind, (states, truth) in kinds.items():
@@ -128,21 +163,23 @@ def _measure(plan: Measurement, seed: int, key: Key) -> SeedEvaluation:
             truth = _pooled(truth)
         # start states that are all equal are all predicted, so that one compiled program serves both kinds of states
         evaluator = {} if plan.evaluators is None else plan.evaluators.predict(seed, states.observation)
-        critic = np.asarray(plan.run.value(jnp.asarray(states.observation), seed), np.float64)
-        predictions = evaluator | {CRITIC: critic[None]} | off_policy[kind]
+        critic = {}
+        if plan.outside is None:
+            critic = {CRITIC: np.asarray(plan.run.value(jnp.asarray(states.observation), seed), np.float64)[None]}
+        predictions = evaluator | critic | off_policy[kind]
         queries[kind] = Queries(truth, {name: x[:, : len(truth.value)] for name, x in predictions.items()})
     _, start = kinds[START]
     return SeedEvaluation(
         seed=seed,
         discounted=average(start.value, float(start.standard_error[0])),
         undiscounted=average(start.undiscounted),
-        assessment=[] if plan.evaluators is None else plan.evaluators.assessed[seed].returns.mean(axis=1).tolist(),
+        assessment=[] if plan.evaluators is None else plan.evaluators.assessed(seed).returns.mean(axis=1).tolist(),
         queries=queries,
         logged=logged,
     )
 
 
-def _true_values(plan: Measurement, act: Act, key: Key) -> dict[str, tuple[StartStates, Truth]]:
+def _true_values(plan: Measurement, act: Act, key: Key) -> Measured:
     """Start states and visited states with their values; in worlds on the host, visited states cannot be returned to."""
     world, starts = plan.run.world, plan.starts
     start_key, states_key, visited_key = jax.random.split(key, 3)
@@ -202,20 +239,22 @@ def _summarise(plan: Measurement, seeds: list[SeedEvaluation]) -> Evaluation:
         shuffled_with=None if evaluators is None or not_fitted else evaluators.shuffled_with,
         seeds=seeds,
         rows=rows,
-        policies=over_policies(seeds),
+        policies=over_policies(seeds) if plan.outside is None else {},
         not_fitted=not_fitted,
         best_without=best,
-        discounted=average([seed.discounted.mean for seed in seeds], seeds[0].discounted.standard_error),
-        undiscounted=average([seed.undiscounted.mean for seed in seeds], seeds[0].undiscounted.standard_error),
+        discounted=over_seeds([seed.discounted for seed in seeds], plan.outside is not None),
+        undiscounted=over_seeds([seed.undiscounted for seed in seeds], plan.outside is not None),
         notes=[],
         passive=None,
+        policy=plan.outside,
+        predicted=predicted(seeds, START),
     )
     return dataclasses.replace(evaluation, notes=_notes(plan, evaluation))
 
 
 def _notes(plan: Measurement, found: Evaluation) -> list[str]:
     """Remarks that a reader of the table needs."""
-    notes = []
+    notes = [] if plan.outside is None else [left_out(plan.outside)]
     if not plan.run.world.can_restart:
         notes.append(
             f"{found.world} runs on the host: a start state is a reset seed, which also fixes the world's random numbers, and "
@@ -284,10 +323,25 @@ def _check_passive(run: Run, passive: Run | str | Path) -> Run:
     return passive
 
 
-def _check_sites(run: Run, sites: int | None, ope: LogSettings | None) -> None:
+def _check_outside(run: Run, seeds: Sequence[int], passive: Any, ope: LogSettings | None) -> None:
+    """Refuse what only the policies of the run have, and a run whose evaluators cannot be asked."""
+    for name, value in (("passive", passive), ("ope", ope)):
+        if value is not None:
+            raise InputError(f"{name}: is about policies of runs; must be left out for a policy of another package")
+    if run.assessment is None:
+        raise InputError(f"policy: {run.path} has no evaluator to be asked about it; `evarl certify` needs none")
+    for seed in seeds:
+        if (reason := not_fitted(run.evaluator_state(seed), run.config, seed)) is not None:
+            raise InputError(f"policy: the evaluator cannot be asked about it ({reason}); `evarl certify` needs none")
+
+
+def _check(run: Run, sites: int | None, ope: LogSettings | None) -> None:
+    """Refuse what is only possible with sites, or only without, and settings that cannot be used."""
     if sites is not None and not run.world.contexts:
         raise InputError(f"sites: {run.path} was trained without contexts; only a family of worlds has sites")
     if sites is not None:
         whole("sites", sites, least=2)
     if ope is not None and run.world.contexts:
         raise InputError(f"ope: the log of {run.path} is of many sites and tells none apart; `evarl ope` estimates J")
+    if ope is not None:
+        ope.validate()

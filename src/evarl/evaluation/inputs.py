@@ -164,6 +164,18 @@ def outside_policy(policy: OutsidePolicy, world: AnyWorld) -> AssessedPolicy:
     return found._replace(distribution=Partial(acting.distribution)) if known else found
 
 
+def outside_given(run: Run, policy: Any, name: str | None) -> tuple[AssessedPolicy, str] | None:
+    """A policy of another package, as it is or as "module:name", and its name; None if neither is given."""
+    if policy is not None and name is not None:
+        raise InputError("policy and policy-import: only one of them can be given")
+    if name is not None:
+        return import_policy(name, run.world), name
+    if policy is None:
+        return None
+    outside = wrap_policy(policy)
+    return outside_policy(outside, run.world), outside.description
+
+
 def _gives(name: str, function: Any, world: AnyWorld) -> Gives:
     """What a function of observations gives in a world, by a trial."""
     space = world.observation_space

@@ -146,16 +146,28 @@ class BehaviourPredictor:
 
 
 class EvaluatorPredictions:
-    """Predictions of each seed's evaluator for its final policy: from the policy's own Ξ, and from the controls.
+    """Predictions of each seed's evaluator for its final policy, or for one given policy: from its Ξ, and from the controls.
 
     `Ξ zeroed` replaces the behaviour by the evaluator's running mean of it, `Ξ shuffled` by those of other policies.
     """
 
-    def __init__(self, run: Run, seeds: Sequence[int], replicates: int | None, key: Key, notify: Callable[[str], None]):
-        """Assess the final policies of all seeds, not only those evaluated: the others are used for `Ξ shuffled`."""
+    def __init__(
+        self,
+        run: Run,
+        seeds: Sequence[int],
+        replicates: int | None,
+        key: Key,
+        notify: Callable[[str], None],
+        given: tuple[AssessedPolicy, str] | None = None,
+    ):
+        """Assess the final policies of all seeds, not only those evaluated: the others are used for `Ξ shuffled`.
+
+        A given policy, with its name, is assessed for the evaluator of each of the seeds.
+        """
         self._predictor = BehaviourPredictor(run, replicates)
         self._learnt: dict[int, LearntEvaluator] = {}
-        self.assessed: dict[int, Assessed] = {}
+        self._final: dict[int, Assessed] = {}
+        self._given: dict[int, Assessed] = {}
         self.not_fitted: dict[int, str | None] = {}
         """By seed: why its evaluator predicts nothing; None if it was fitted."""
         self._keys = {seed: jax.random.fold_in(jax.random.fold_in(key, seed), 1) for seed in run.seeds}
@@ -163,31 +175,45 @@ class EvaluatorPredictions:
         for seed, seed_key in self._keys.items():
             try:
                 learnt = run.evaluator_state(seed)
-                self.assessed[seed] = self._predictor.assess_seed(seed, seed_key)
+                self._final[seed] = self._predictor.assess_seed(seed, seed_key)
             except FileError as error:
                 if seed in seeds:
                     raise
                 notify(f"seed {seed} is left out of Ξ shuffled: {error}")
                 continue
             self._learnt[seed], self.not_fitted[seed] = learnt, not_fitted(learnt, run.config, seed)
+        if given is not None:
+            policy, name = given
+            asked = BehaviourPredictor(run, replicates, name)
+            probes = {seed: self._learnt[seed].state.probed for seed in seeds}
+            self._given = {seed: asked.assess(policy, self._keys[seed], probes=probes[seed]) for seed in seeds}
         updates = run.config.updates
         self._remembered = {seed: oldest_first(one.remembered, updates) for seed, one in self._learnt.items()}
 
     @property
     def shuffled_with(self) -> str | None:
         """The policies whose behaviours are used for `Ξ shuffled`; None if there are none."""
+        if self._given:
+            return "final policies of the run"
         remembered = any(_count(one.remembered) for one in self._learnt.values())
         if len(self._learnt) > 1:
             return f"{'remembered' if remembered and not self._own_probes else 'final'} policies of other seeds"
         return "older remembered policies of the same seed" if remembered else None
 
+    def assessed(self, seed: int) -> Assessed:
+        """The assessment of the policy that the evaluator of a seed is asked about."""
+        return self._given[seed] if self._given else self._final[seed]
+
     def predict(self, seed: int, queries: Array | np.ndarray) -> Predictions:
-        """Predictions for one seed at Q states; only the last batch's mean if its evaluator was not fitted."""
+        """Predictions for one seed at Q states; only the last batch's mean if its evaluator was not fitted.
+
+        The last batch is that of the seed's own policy, and left out for a given one.
+        """
         learnt = self._learnt[seed]
-        mean = {BATCH: np.full((1, len(queries)), float(learnt.batch_mean))}
+        mean = {} if self._given else {BATCH: np.full((1, len(queries)), float(learnt.batch_mean))}
         if self.not_fitted[seed] is not None:
             return mean
-        own = self.assessed[seed].behaviour
+        own = self.assessed(seed).behaviour
         stacks = [_stacked([own, learnt.state.mean_behaviour(own)]), *self._others(seed)]
         behaviours = jax.tree.map(lambda *leaves: np.concatenate(leaves), *stacks)
         values = self._predictor.predict_each(learnt.state, behaviours, queries)
@@ -196,16 +222,16 @@ class EvaluatorPredictions:
 
     def _others(self, seed: int) -> list[Behaviour]:
         """Stacked behaviours of other policies; where each evaluator has probes of its own, at those of this seed's."""
-        rest = [other for other in self._learnt if other != seed]
+        rest = [other for other in self._learnt if self._given or other != seed]
         if not rest:
             return [jax.tree.map(lambda leaf: leaf[:-1], self._remembered[seed])]
         if self._own_probes:
             again = [self._predictor.assess_seed(other, self._keys[other], evaluator=seed) for other in rest]
             return [_stacked([one.behaviour for one in again])]
         remembered = [self._remembered[other] for other in rest]
-        if any(map(_count, remembered)):
+        if any(map(_count, remembered)) and not self._given:
             return remembered
-        return [_stacked([self.assessed[other].behaviour for other in rest])]
+        return [_stacked([self._final[other].behaviour for other in rest])]
 
 
 def oldest_first(slots: Behaviour, updates: int) -> Behaviour:

@@ -125,6 +125,10 @@ class Evaluation:
     notes: list[str]
     passive: "Evaluation | None"
     """Evaluation of a run with β = 0: its own policies against their own true values."""
+    policy: str | None = None
+    """The policy of another package about which the evaluators of the seeds were asked; None for the seeds' final policies."""
+    predicted: MeanAndError = UNKNOWN
+    """The evaluators' predictions, averaged over start states or sites and over seeds; the standard error is over seeds."""
     sites: Sites | None = None
     """In a family of worlds: the sites, over which values are compared; then there is one kind of queries, `site`."""
 
@@ -158,6 +162,12 @@ def over_policies(seeds: Sequence[SeedEvaluation]) -> dict[str, PolicyMetrics]:
         return {}
     names = _shared([seed.queries[START].predictions for seed in seeds], START)
     return {name: policy_metrics(*_start_means(seeds, name)) for name in names}
+
+
+def predicted(seeds: Sequence[SeedEvaluation], kind: str) -> MeanAndError:
+    """The evaluator's mean prediction over queries of one kind, averaged over seeds."""
+    found = [seed.queries[kind].predictions.get(EVALUATOR) for seed in seeds]
+    return average([None if values is None else float(values.mean()) for values in found])
 
 
 def _shared(columns: Sequence[Collection[str]], kind: str) -> list[str]:

@@ -71,6 +71,11 @@ def average(values: Sequence[float | None] | np.ndarray, error: float | None = N
     return MeanAndError(float(known.mean()), float(known.std(ddof=1) / len(known) ** 0.5) if len(known) > 1 else error)
 
 
+def over_seeds(values: Sequence[MeanAndError], same: bool) -> MeanAndError:
+    """The average over seeds, with the standard error over them or of a single one; if all are the same value, that value."""
+    return values[0] if same else average([one.mean for one in values], values[0].standard_error)
+
+
 def root(squared: MeanAndError) -> MeanAndError:
     """√max(0, x); the standard error is propagated by the derivative.
 

@@ -4,7 +4,9 @@ A site is a context that is drawn anew and hidden from the policy and from the e
 return over the start states of the site.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from evarl.assessment.behaviour import Behaviour
-from evarl.evaluation.inputs import AssessedPolicy, agent_policy, root_key
+from evarl.evaluation.inputs import UNKNOWN, AssessedPolicy, agent_policy, root_key
 from evarl.evaluation.predictions import Assessed, BehaviourPredictor, Predictions
 from evarl.evaluation.predictors import (
     BATCH,
@@ -28,8 +30,8 @@ from evarl.evaluation.predictors import (
     TOLD_CRITIC,
     ZEROED,
 )
-from evarl.evaluation.results import SITE, Evaluation, Queries, SeedEvaluation, Sites, table
-from evarl.evaluation.scores import average
+from evarl.evaluation.results import SITE, Evaluation, Queries, SeedEvaluation, Sites, predicted, table
+from evarl.evaluation.scores import average, over_seeds
 from evarl.evaluation.told import told_values
 from evarl.runs.checks import not_fitted
 from evarl.runs.run import Run
@@ -68,6 +70,8 @@ class Places:
     """Start states of rollouts, site by site; None where values are exact."""
     about: str
     """The start states, in words."""
+    given: AssessedPolicy | None = None
+    """A policy of another package that is evaluated; None for the final policies of the seeds."""
 
     @property
     def exact(self) -> bool:
@@ -90,60 +94,89 @@ class SiteEffort(NamedTuple):
     random_seed: int
 
 
-def evaluate_sites(run: Run, seeds: Sequence[int], effort: SiteEffort, notify: Callable[[str], None]) -> Evaluation:
-    """Compare every predictor of a run with the values of its final policies on sites with fresh contexts."""
+def evaluate_sites(
+    run: Run,
+    seeds: Sequence[int],
+    effort: SiteEffort,
+    notify: Callable[[str], None],
+    given: tuple[AssessedPolicy, str] | None = None,
+) -> Evaluation:
+    """Compare every predictor of a run with the values of its final policies on sites with fresh contexts.
+
+    A given policy, with its name, takes their place.
+    """
     sites, rollouts, replicates, random_seed = effort
     rollouts = simulator_for(run.world).default_rollouts if rollouts is None else rollouts
     check_rollouts("rollouts", rollouts, sites, least=2)
     check_states("sites", sites, run.world)
     start_key, root = jax.random.split(root_key(random_seed))
-    places = _places(run, start_key, sites, rollouts)
-    predictor = None if run.assessment is None else _predictor(run, sites, replicates)
-    found, reasons = [], []
-    for seed in seeds:
-        notify(f"{run.path}: seed {seed}")
-        reasons.append(None if predictor is None else not_fitted(run.evaluator_state(seed), run.config, seed))
-        found.append(_measure(places, predictor, seed, jax.random.fold_in(root, seed), reasons[-1]))
+    policy, name = (None, None) if given is None else given
+    places = _places(run, start_key, sites, rollouts, policy)
+    predictor = None if run.assessment is None else _predictor(run, sites, replicates, name or "the policy")
+    found: list[SeedEvaluation] = []
+    reasons = []
+    with nullcontext() if policy is None else policy.errors():
+        for seed in seeds:
+            notify(f"{run.path}: seed {seed}")
+            reasons.append(None if predictor is None else not_fitted(run.evaluator_state(seed), run.config, seed))
+            measured = found[0].queries[SITE].truth if found and policy is not None else None
+            found.append(_measure(places, predictor, seed, jax.random.fold_in(root, seed), reasons[-1], measured))
     reason = next(filter(None, reasons), None)
-    return _summarised(places, found, rollouts, reason, random_seed)
+    evaluation = _summarised(places, found, rollouts, reason, random_seed)
+    notes = evaluation.notes + ([] if name is None else [left_out(name)])
+    return dataclasses.replace(evaluation, policy=name, notes=notes)
 
 
-def _predictor(run: Run, sites: int, replicates: int | None) -> BehaviourPredictor:
-    predictor, assessment = BehaviourPredictor(run, replicates), run.assessment
+def _predictor(run: Run, sites: int, replicates: int | None, policy: str) -> BehaviourPredictor:
+    predictor, assessment = BehaviourPredictor(run, replicates, policy), run.assessment
     assert assessment is not None
     replicates = run.config.assessment.replicates if replicates is None else replicates
     check_assessment(run.world, sites * assessment.scenarios, assessment.horizon, replicates)
     return predictor
 
 
-def _places(run: Run, key: Key, sites: int, rollouts: int) -> Places:
-    """Contexts of all sites and their start states: all that there are where values are exact, else those of rollouts."""
+def _places(run: Run, key: Key, sites: int, rollouts: int, given: AssessedPolicy | None) -> Places:
+    """Contexts of all sites and their start states: all that there are where values are exact, else those of rollouts.
+
+    Values are exact in finite worlds, unless the action probabilities of the given policy are not known.
+    """
     context_key, key = jax.random.split(key)
     contexts = np.asarray(draw_contexts(run.world.contexts, context_key, sites))
-    if is_finite(run.world):
+    if is_finite(run.world) and (given is None or given.distribution is not UNKNOWN):
         shown, weights = start_weights(run.world, contexts)
         every = jnp.broadcast_to(shown[None], (sites, *shown.shape))
-        return Places(run, contexts, every, weights, None, f"all {len(shown)} of {run.world.name}")
+        return Places(run, contexts, every, weights, None, f"all {len(shown)} of {run.world.name}", given)
     starts = site_starts(run.world, key, contexts, rollouts)
     each = np.asarray(starts.observation)
     each = each.reshape(sites, rollouts, *each.shape[1:])
     if starts.distinct == 1:
         each = each[:, :1]
     weights = np.full(each.shape[:2], 1 / each.shape[1])
-    return Places(run, contexts, each, weights, starts, str(starts))
+    return Places(run, contexts, each, weights, starts, str(starts), given)
 
 
 def _measure(
-    places: Places, predictor: BehaviourPredictor | None, seed: int, key: Key, reason: str | None
+    places: Places,
+    predictor: BehaviourPredictor | None,
+    seed: int,
+    key: Key,
+    reason: str | None,
+    measured: Truth | None = None,
 ) -> SeedEvaluation:
-    """Compare every predictor of a seed with the values of its policy on all sites."""
-    policy = agent_policy(places.run, places.run.policy_state(seed))
-    truth = _truth(places, policy, jax.random.fold_in(key, 2))
+    """Compare every predictor of a seed with the values of the policy on all sites, which may have been measured before."""
+    given = places.given
+    policy = agent_policy(places.run, places.run.policy_state(seed)) if given is None else given
+    truth = _truth(places, policy, jax.random.fold_in(key, 2)) if measured is None else measured
     predictions, assessment = _controls(places, seed, truth), []
     if predictor is not None:
-        assessed = predictor.assess_seed(seed, jax.random.fold_in(key, 1), places.contexts)
+        test_key = jax.random.fold_in(key, 1)
+        if given is None:
+            assessed = predictor.assess_seed(seed, test_key, places.contexts)
+            predictions |= _batch_mean(places, seed)
+        else:
+            probes = places.run.evaluator_state(seed).state.probed
+            assessed = predictor.assess(given, test_key, places.contexts, probes)
         assessment = assessed.returns.mean(axis=(0, 2)).tolist()
-        predictions |= _batch_mean(places, seed)
         predictions |= _best(places, policy, assessed)
         if reason is None:
             predictions |= _from_assessments(places, predictor, seed, assessed.behaviour)
@@ -168,27 +201,30 @@ def _from_assessments(places: Places, predictor: BehaviourPredictor, seed: int, 
     """Predictions from what each site's test showed, from the average, and from what the tests of other sites showed."""
     state, sites = places.run.evaluator_state(seed).state, len(places.contexts)
 
-    def predicted(behaviours: Behaviour) -> Float[np.ndarray, " C"]:
+    def values(behaviours: Behaviour) -> Float[np.ndarray, " C"]:
         return places.mean(predictor.predict_sites(state, behaviours, places.observation))
 
     one = state.mean_behaviour(jax.tree.map(lambda leaf: leaf[0], shown))
     average = jax.tree.map(lambda leaf: np.broadcast_to(leaf[None], (sites, *leaf.shape)), one)
     steps = np.unique(np.linspace(1, sites - 1, SHUFFLES).astype(int)).tolist()
-    shuffled = [predicted(jax.tree.map(lambda leaf, by=by: np.roll(leaf, by, axis=0), shown)) for by in steps]
-    return {EVALUATOR: predicted(shown)[None], ZEROED: predicted(average)[None], SHUFFLED: np.stack(shuffled)}
+    shuffled = [values(jax.tree.map(lambda leaf, by=by: np.roll(leaf, by, axis=0), shown)) for by in steps]
+    return {EVALUATOR: values(shown)[None], ZEROED: values(average)[None], SHUFFLED: np.stack(shuffled)}
 
 
 def _controls(places: Places, seed: int, truth: Truth) -> Predictions:
-    """Predictions that use no test: the critic, the mean over sites, and what knowing the context would give."""
+    """Predictions that use no test: the seed's critic, the mean over sites, and what knowing the context would give."""
     run, sites = places.run, len(places.contexts)
+    constant, told = truth.value.mean(), told_values(run.world.contexts, places.contexts, truth.value)
+    references = {MEAN: np.full((1, sites), constant), TOLD: told[None]}
+    if places.given is not None:
+        return references
     shown = jnp.asarray(places.observation)
     critic = places.mean(run.value(shown, seed))[None]
     found = {CRITIC: critic}
     if run.critic_sees_context:
         inside = jnp.asarray(places.contexts)[:, None]
         found = {BLIND_CRITIC: critic, TOLD_CRITIC: places.mean(run.value(shown, seed, inside))[None]}
-    constant, told = truth.value.mean(), told_values(run.world.contexts, places.contexts, truth.value)
-    return found | {MEAN: np.full((1, sites), constant), TOLD: told[None]}
+    return found | references
 
 
 def _batch_mean(places: Places, seed: int) -> Predictions:
@@ -237,10 +273,11 @@ def _summarised(
         policies={},
         not_fitted=reason,
         best_without=best,
-        discounted=average([seed.discounted.mean for seed in seeds], seeds[0].discounted.standard_error),
-        undiscounted=average([seed.undiscounted.mean for seed in seeds], seeds[0].undiscounted.standard_error),
+        discounted=over_seeds([seed.discounted for seed in seeds], places.given is not None),
+        undiscounted=over_seeds([seed.undiscounted for seed in seeds], places.given is not None),
         notes=notes + ([] if reason is None else [reason]),
         passive=None,
+        predicted=predicted(seeds, SITE),
         sites=Sites(
             contexts=[str(context) for context in world.contexts],
             names=[context.name for context in world.contexts],
@@ -248,6 +285,14 @@ def _summarised(
             exact=places.exact,
             random_seed=random_seed,
         ),
+    )
+
+
+def left_out(policy: str) -> str:
+    """What is not said about a policy of another package."""
+    return (
+        f"the policy is {policy}: critics, last batches and logs are those of the run's own policies, and are left out; "
+        "`evarl assess` tells whether an evaluator knows such policies"
     )
 
 
