@@ -7,6 +7,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import struct
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
@@ -182,7 +183,7 @@ class HostEngine:
             batch, simulator = self.learner.batch, cast(HostSimulator, self.learner.simulator)
             environments = None if self._opened is None else self._opened(simulator.world, batch.environments)
             self._states = simulator.begin(batch, state.key, self._seed, first, environments)
-        rows: list[dict[str, Any]] = []
+        rows: list[PackedMetrics] = []
         for index in range(first, first + count):
             try:
                 self._states, experience = self.learner.gather(state, self._states, index)
@@ -194,15 +195,38 @@ class HostEngine:
             leaves, metrics = self._learn(jax.tree.leaves(state), np.int32(index), experience)
             state = jax.tree.unflatten(self._structure, leaves)
             rows.append(metrics)
-        columns = {name: np.stack([np.asarray(row[name]) for row in rows])[:, None] for name in rows[0]}
+        columns = unpacked_metrics(rows)
         return jax.tree.map(lambda leaf: leaf[None], state), columns, experience.trajectory
 
-    def _update(
-        self, leaves: list[Array], index: Array, experience: Experience
-    ) -> tuple[list[Array], dict[str, Array]]:
+    def _update(self, leaves: list[Array], index: Array, experience: Experience) -> tuple[list[Array], "PackedMetrics"]:
         """One update on the leaves of a state: to take the state apart and together again takes longer than to call this."""
         state, metrics = self.learner.update(jax.tree.unflatten(self._structure, leaves), index, experience)
-        return jax.tree.leaves(state), metrics
+        return jax.tree.leaves(state), PackedMetrics.create(metrics)
+
+
+class PackedMetrics(struct.PyTreeNode):
+    """Metrics of one update, one array for each dtype: to fetch each number on its own takes as long as some steps."""
+
+    names: tuple[tuple[str, ...], ...] = struct.field(pytree_node=False)
+    values: tuple[Array, ...]
+
+    @classmethod
+    def create(cls, metrics: Metrics) -> "PackedMetrics":
+        """Scalars, sorted by dtype."""
+        kinds: dict[str, list[str]] = {}
+        for name, value in metrics.items():
+            kinds.setdefault(str(value.dtype), []).append(name)
+        values = tuple(jnp.stack([metrics[name] for name in names]) for names in kinds.values())
+        return cls(tuple(map(tuple, kinds.values())), values)
+
+
+def unpacked_metrics(rows: list[PackedMetrics]) -> dict[str, np.ndarray]:
+    """Columns [updates, 1] of metrics by name."""
+    columns: dict[str, np.ndarray] = {}
+    for names, values in zip(rows[0].names, zip(*(row.values for row in rows), strict=True), strict=True):
+        table = np.stack([np.asarray(value) for value in values])
+        columns |= {name: table[:, position : position + 1] for position, name in enumerate(names)}
+    return columns
 
 
 Engine = CompiledEngine | HostEngine

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Shaped, UInt32
+from jaxtyping import Array, Bool, Float, Int32, Shaped, UInt32
 
 from evarl.agents.distributions import world_action
 from evarl.agents.perturbation import Acted
@@ -45,7 +45,12 @@ class HostPolicy:
 
     def __call__(self, noise: Any, observation: np.ndarray) -> HostActions:
         """Act at observations [N, ...]; `noise` is what the policy draws its actions with, a key or numbers."""
-        acted = HostActions(*map(np.asarray, self._program(self._leaves, noise, observation)))
+        found = self._program(self._leaves, noise, observation)
+        if isinstance(found, tuple):
+            acted = HostActions(*map(np.asarray, found))
+        else:
+            action, bits = np.asarray(found)
+            acted = HostActions(action, bits.view(np.float32), action)
         if (
             self._count and not (acted.action.astype(np.uint32) < self._count).all()
         ):  # the environment might take any number
@@ -54,11 +59,21 @@ class HostPolicy:
 
 
 @functools.lru_cache(maxsize=64)
-def _program(structure: Any, space: Space, map_action: Callable[[Array], Array]) -> Callable[..., tuple[Array, ...]]:
-    """Compiled: from the leaves of a policy, noise and observations to actions, log-probabilities and actions in the world."""
+def _program(
+    structure: Any, space: Space, map_action: Callable[[Array], Array]
+) -> Callable[..., tuple[Array, ...] | Int32[Array, "2 N"]]:
+    """Compiled: from the leaves of a policy, noise and observations to actions, log-probabilities and actions in the world.
 
-    def act(leaves: list[Array], noise: Any, observation: Array) -> tuple[Array, ...]:
+    Discrete actions that the world takes as they are come with the bits of their log-probabilities in one array: to fetch each
+    on its own would take as long as a layer of a small network.
+    """
+    alike = isinstance(space, Discrete) and map_action is unchanged
+
+    def act(leaves: list[Array], noise: Any, observation: Array) -> tuple[Array, ...] | Int32[Array, "2 N"]:
         action, log_prob = jax.tree.unflatten(structure, leaves)(noise, observation)[:2]
+        if alike:
+            bits = jax.lax.bitcast_convert_type(log_prob.astype(jnp.float32), jnp.int32)
+            return jnp.stack([action.astype(jnp.int32), bits])
         return action, log_prob, jax.vmap(map_action)(world_action(space, action))
 
     return jax.jit(act)
