@@ -41,9 +41,10 @@ class Train(PrintsResults):
     """Print no progress."""
     checkpoint_seconds: float = 30.0
     """Time between two checkpoints."""
-    vectorise: Literal["auto", "sync", "processes"] = "auto"
+    vectorise: Literal["auto", "sync", "processes", "envpool"] = "auto"
     """Step Gymnasium's environments in this process (sync) or in several (processes), which is faster where a step is slow;
-    auto measures one. Results are the same."""
+    auto measures one. Results are the same. envpool: those of EnvPool, in threads, where it has the id; it seeds them once, so
+    numbers are other ones, and a resumed run is not that of one piece."""
     memory_gib: float | None = None
     """Memory that the run may use; by default most of what is free. Seeds are split into groups that fit."""
     seeds_per_program: int | None = None

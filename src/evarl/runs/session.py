@@ -28,7 +28,7 @@ from evarl.settings import conforming
 from evarl.sizes import SHARE, free_memory, total_memory
 from evarl.stopping import Stopped
 from evarl.storage.tensors import save_tree
-from evarl.worlds.processes import Vectorise
+from evarl.worlds.processes import POOLED, Vectorise
 
 CHUNK_SECONDS = 1.0
 """Intended time of a chunk of updates; between chunks the host shows progress, notices Ctrl-C and saves."""
@@ -39,7 +39,7 @@ Columns = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Options:
-    """Options of `train` that do not change its numbers."""
+    """Options of `train` that do not change its numbers, except for environments of EnvPool."""
 
     quiet: bool = False
     checkpoint_seconds: float = 30.0
@@ -121,7 +121,10 @@ class Session:
             "seconds": round(seconds, 3),
             "compile_seconds": round(self.compile_seconds, 3),
             "steps_per_second": round(self.steps / seconds),
-            "warnings": list(cautions(config, table).values()),
+            "warnings": [
+                *cautions(config, table).values(),
+                *([POOLED] if self.options.vectorise == "envpool" else []),
+            ],
             "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
         }
 

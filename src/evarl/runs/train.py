@@ -81,8 +81,8 @@ def train(
         callbacks: functions of the metrics of each chunk of updates (`evarl.callbacks.Chunk`); training stops once one
             returns True. If one raises, the run is saved first.
         watch: called now and then with the number of updates done and of all updates.
-        vectorise: whether Gymnasium's environments are stepped in this process (sync) or in several (processes); auto
-            measures a step. Results are the same.
+        vectorise: whether Gymnasium's environments are stepped in this process (sync) or in several (processes); auto measures
+            a step. Results are the same; those of envpool are others, and resumed ones not those of one piece.
         changes: settings to change, where `agent={"algorithm": "ppo"}` changes fields of a field.
 
     >>> import evarl, tempfile
@@ -179,6 +179,10 @@ def _learner(
     world = make_world(config.world, config.horizon, config.discount, config.context)
     if isinstance(world, HostWorld):
         run_programs_inline()
+    if options.vectorise == "envpool":
+        from evarl.worlds.pools import check_pool  # imports Gymnasium
+
+        check_pool(world, config.rollouts_per_start)
     check_training(config, world)
     check_log(options.log_megabytes, config, world, path)
     keep_compiled_programs()

@@ -28,7 +28,8 @@ from evarl.storage.files import reason
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import HostEnvironments, HostStep, HostWorld
 
-Vectorise = Literal["auto", "sync", "processes"]
+Vectorise = Literal["auto", "sync", "processes", "envpool"]
+POOLED = "environments were those of EnvPool: other numbers than Gymnasium's, and other ones after --resume than in one piece"
 SLOW = 3e-4
 """Seconds of a step from which on `auto` takes processes: a message to one and back takes about a third of it."""
 PROBE_STEPS, PROBE_SECONDS = 50, 0.5
@@ -38,7 +39,14 @@ WAIT = 5.0
 
 
 def open_vectorised(world: HostWorld, count: int, how: Vectorise, notify: Callable[[str], None]) -> HostEnvironments:
-    """Open environments in this process (sync) or in as many as there are processors; `auto` decides by the time of a step."""
+    """Open environments in this process (sync) or in as many as there are processors; `auto` decides by the time of a step.
+
+    With `envpool` they are those of EnvPool, whose numbers are its own.
+    """
+    if how == "envpool":
+        from evarl.worlds.pools import PoolEnvironments
+
+        return PoolEnvironments(world, count)
     workers = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, count)
     if how == "auto":
         if workers < 2 or (seconds := step_seconds(world)) < SLOW:
