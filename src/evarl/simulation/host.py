@@ -139,7 +139,7 @@ class HostSimulator:
             seed = reset_seed(states.seed, index, i // batch.rollouts_per_start, int(resets[i]))
             return states.environments.reset(i, seed)
 
-        noises = jax.device_get(drawn(noise, key, steps))
+        noises = jax.tree.map(np.asarray, drawn(noise, key, steps))
         for t, (shown, done, step) in enumerate(self._walk(act, states, noises, reset)):
             observation[t], reward[t], label[t] = shown, step.reward, states.label
             ends[0, t], ends[1, t] = step.terminated, step.truncated
@@ -151,7 +151,8 @@ class HostSimulator:
         states.label = np.where(states.label >= 0, states.label + steps, states.label).astype(np.int32)
         action, log_prob = np.stack([one.action for one in acted]), np.stack([one.log_prob for one in acted])
         columns: Any = (observation, action, log_prob, reward, *ends, label, final, states.observation.copy())
-        return states, Trajectory(*columns).replace(context=states.contexts)
+        trajectory = Trajectory(*columns)
+        return states, trajectory if states.contexts is None else trajectory.replace(context=states.contexts)
 
     def start_states(self, key: Key, count: int, contexts: Float[Array, "Q P"] | None = None) -> StartStates:
         """Reset seeds drawn at random; in a family of worlds in given contexts, or each in a context of its own."""
