@@ -17,7 +17,7 @@ from evarl.evaluation.recording import Episode
 from evarl.report.classic_drawings import CLASSIC
 from evarl.report.drawings import board, drawing_of
 from evarl.report.moving import gif
-from evarl.worlds import Box, Discrete, World, make_world
+from evarl.worlds import Box, Discrete, World, make_world, registry
 from tests.evaluation.tiny import train_tiny
 
 TINY = {"environments": 2, "steps": 8, "updates": 2}
@@ -172,7 +172,8 @@ class Light(World):
         return jnp.full((8, 8, 3), 255 * physics, jnp.float32).astype(jnp.uint8)
 
 
-def test_a_world_of_ones_own_draws_itself(tmp_path):
+def test_a_world_of_ones_own_draws_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry._own, "_entries", {})
     evarl.register_world("light", Light)
     made = evarl.train("navigation", world="light", **TINY, out=tmp_path / "run", quiet=True)
     dark, light, _ = frames(evarl.video(made).path)
