@@ -9,11 +9,10 @@ from typing import Any
 import tyro
 
 from benchmarks.about import about
-from benchmarks.catalogue import COURSES, available, settings, tasks
-from benchmarks.race import race
+from benchmarks.catalogue import A2C, ALONE, COURSES, available, name_of, settings, tasks
+from benchmarks.race import Interrupted, Task, race
 from benchmarks.report import sheets
 from benchmarks.specs import Kind
-from benchmarks.tables import Sheet
 from evarl.errors import unknown_name
 from evarl.storage.files import write_bytes
 
@@ -27,9 +26,12 @@ def main(
     cold: bool = True,
     tiny: bool = False,
     only: tuple[str, ...] = (),
+    quick: bool = False,
     out: Path = Path("runs/bench"),
 ) -> None:
     """Measure, print, and keep bench.json, bench.md and the programs' messages (logs/) in a directory.
+
+    The tables of a world are printed and kept as soon as it is measured; Ctrl-C keeps what there is of the world under way.
 
     Args:
         worlds: which worlds.
@@ -39,9 +41,13 @@ def main(
         parts: evaluators with which updates are also timed part by part (and plain A2C with them).
         cold: start each program twice, to know how long it compiles with and without a cache.
         only: programs, by the names that the tables give them; all when not given.
+        quick: the first of the worlds alone, with the programs of the main ratios, three repetitions and warm caches.
         tiny: a few environments and one update, to see that everything runs; the figures mean nothing.
         out: directory for the results.
     """
+    if quick:
+        worlds, repeats, cold, parts, evaluators = worlds[:1], min(repeats, 3), False, (), ("factored",)
+        only = only or (ALONE, A2C, name_of("factored"), *(COURSES[worlds[0]].peers if peers else ()))
     for world in worlds:
         if world not in COURSES:
             raise SystemExit(str(unknown_name("world", world, COURSES)))
@@ -51,20 +57,34 @@ def main(
         print(f"not installed: {', '.join(missing)}; `make bench-peers-setup` does that", file=sys.stderr)
     asked = {"repeats": repeats, "peers": peers, "evaluators": evaluators, "parts": parts, "tiny": tiny}
     results: dict[str, Any] = {"about": about(), "asked": asked, "settings": {}, "worlds": {}}
-    made: list[Sheet] = []
     for world in worlds:
-        programs = tasks(world, evaluators, parts, peers, tiny)
-        for name in only:
-            if name not in programs:
-                raise SystemExit(str(unknown_name("program", name, programs)))
-        programs = {name: task for name, task in programs.items() if not only or name in only}
+        programs = _programs(world, tasks(world, evaluators, parts, peers, tiny), only)
         results["settings"][world] = {name: settings(task) or _flags(task.command) for name, task in programs.items()}
-        results["worlds"][world] = race(world, programs, repeats, out / "logs", cold)
-        results["about"]["load_at_end"] = os.getloadavg()
-        made = sheets(results["worlds"], repeats)
-        write_bytes(out / "bench.json", (json.dumps(results, indent=2) + "\n").encode())
-        write_bytes(out / "bench.md", "\n".join(sheet.markdown() for sheet in made).encode())
-    for sheet in made:
+        try:
+            results["worlds"][world] = race(world, programs, repeats, out / "logs", cold)
+        except Interrupted as interrupted:
+            results["worlds"][world] = interrupted.found
+            _keep(results, world, out)
+            raise SystemExit(130) from None
+        _keep(results, world, out)
+
+
+def _programs(world: str, programs: dict[str, Task], only: tuple[str, ...]) -> dict[str, Task]:
+    """Those that were asked for, of the peers those that are installed."""
+    missing = {*COURSES[world].peers} - {*available(COURSES[world].peers)}
+    for name in only:
+        if name not in programs and name not in missing:
+            raise SystemExit(str(unknown_name("program", name, programs)))
+    return {name: task for name, task in programs.items() if not only or name in only}
+
+
+def _keep(results: dict[str, Any], world: str, out: Path) -> None:
+    """Write all that was measured, and print the tables of one world."""
+    results["about"]["load_at_end"] = os.getloadavg()
+    write_bytes(out / "bench.json", (json.dumps(results, indent=2) + "\n").encode())
+    tables = "\n".join(sheet.markdown() for sheet in sheets(results["worlds"]))
+    write_bytes(out / "bench.md", tables.encode())
+    for sheet in sheets({world: results["worlds"][world]}):
         sheet.show()
     print(f"\nfigures in {out / 'bench.json'}, tables in {out / 'bench.md'}")
 

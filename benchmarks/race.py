@@ -38,6 +38,15 @@ class WorkerFailed(Exception):  # noqa: N818
     """A worker ended before its time."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in mid-race; `found` has the repetitions that all programs had completed, none if that is the first."""
+
+    def __init__(self, found: dict[str, Measured]):
+        super().__init__()
+        whole = min((len(one["seconds"]) for one in found.values() if "seconds" in one), default=0)
+        self.found = {name: _first(one, whole) for name, one in found.items() if whole and "seconds" in one}
+
+
 class Worker:
     """A process that speaks the protocol of `benchmarks.peers.protocol`."""
 
@@ -88,8 +97,18 @@ def race(title: str, tasks: Mapping[str, Task], repeats: int, logs: Path, cold: 
     """Start all, run a repetition of each in turn, again and again, and end all. A program that fails is left out."""
     logs.mkdir(parents=True, exist_ok=True)
     found: dict[str, Measured] = {}
-    workers: dict[str, Worker] = {}
+    try:
+        _race(title, tasks, repeats, logs, cold, found)
+    except KeyboardInterrupt:
+        raise Interrupted(found) from None
+    return found
 
+
+def _race(
+    title: str, tasks: Mapping[str, Task], repeats: int, logs: Path, cold: bool, found: dict[str, Measured]
+) -> None:
+    """Put what is measured into `found`."""
+    workers: dict[str, Worker] = {}
     with contextlib.ExitStack() as stack:
         for number, (name, task) in enumerate(tasks.items()):
             log = logs / f"{_file_name(title)}-{_file_name(name)}.log"
@@ -121,7 +140,12 @@ def race(title: str, tasks: Mapping[str, Task], repeats: int, logs: Path, cold: 
                     del workers[name]
         for name, worker in workers.items():
             found[name]["peak_gib"] = worker.close()
-    return found
+
+
+def _first(measured: Measured, repetitions: int) -> Measured:
+    """The first repetitions of a program."""
+    parts = {name: seconds[:repetitions] for name, seconds in measured.get("parts", {}).items()}
+    return measured | {"seconds": measured["seconds"][:repetitions]} | ({"parts": parts} if parts else {})
 
 
 def _note(measured: Measured, answer: dict[str, Any], warm: bool) -> None:

@@ -15,10 +15,10 @@ Worlds = Mapping[str, Mapping[str, Measured]]
 """World → program → figures."""
 
 
-def sheets(worlds: Worlds, repeats: int) -> list[Sheet]:
+def sheets(worlds: Worlds) -> list[Sheet]:
     """All tables that have something to say."""
     worlds = {name: {k: one for k, one in found.items() if "failed" not in one} for name, found in worlds.items()}
-    made = [speeds(worlds, repeats), parts(worlds), rivals(worlds), estimates(worlds), costs(worlds)]
+    made = [speeds(worlds), parts(worlds), rivals(worlds), estimates(worlds), costs(worlds)]
     return [sheet for sheet in made if sheet.rows]
 
 
@@ -27,8 +27,10 @@ def rates(measured: Measured) -> np.ndarray:
     return measured["steps"] / np.asarray(measured["seconds"])
 
 
-def speeds(worlds: Worlds, repeats: int) -> Sheet:
+def speeds(worlds: Worlds) -> Sheet:
     """Training beside the environment only, and evaluation-aware training beside plain A2C."""
+    counts = {len(one["seconds"]) for found in worlds.values() for one in found.values()}
+    repeats = " to ".join(map(str, sorted({min(counts), max(counts)}))) if counts else "no"
     sheet = Sheet(
         f"Steps per second: median (quartiles) of {repeats} interleaved repetitions. Ratios are taken within repetitions: "
         "the speed relative to the environment only, the time relative to plain A2C, and the same at an equal number of "
@@ -113,7 +115,7 @@ def costs(worlds: Worlds) -> Sheet:
     for world, found in worlds.items():
         for name in [name for name in found if not name.endswith(PARTS)]:
             one = found[name]
-            first, cached = (one["compile_seconds"], one["peak_gib"]), (None, None)
+            first, cached = (one["compile_seconds"], one.get("peak_gib")), (None, None)
             if "cold_seconds" in one:
                 first, cached = (one["cold_seconds"], one["cold_peak_gib"]), first
             starts = [optional(time, "{:.1f}".format) for time in (first[0], cached[0])]
