@@ -138,6 +138,17 @@ def test_errors_of_a_fit_that_was_stopped_early_include_what_is_left():
     assert left <= one.standard_error <= 1.1 * left
 
 
+def test_a_fit_that_diverged_is_called_so_and_has_no_interval():
+    """Rewards are 0 or 1, so that J is at most the number of steps."""
+    wild = dataclasses.replace(SMALL, learning_rate=30.0, steps=400)
+    found = estimate(chain_log(200), switching(0.3), ("fqe",), fqe=wild, fqe_refits=2)["fqe"]
+    assert abs(found.value) > 2 * STEPS
+    assert found.diverged
+    assert "is outside of what the logged rewards can add up to, 0 to" in found.warnings[0]
+    assert (found.standard_error, found.intervals, found.converged) == (None, {}, False)
+    assert not estimate(chain_log(), switching(0.3), ("fqe",), fqe=SMALL)["fqe"].diverged
+
+
 def test_a_range_that_does_not_hold_gives_no_bound():
     found = estimate(chain_log(), switching(0.3), methods=("tis",), range=(0.0, 0.1))
     assert "hoeffding" not in found["tis"].intervals

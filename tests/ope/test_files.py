@@ -217,6 +217,30 @@ def test_whole_numbers_in_one_column_are_discrete_and_entries_are_continuous(tmp
     assert data.action.shape == (2, 1, 1)
 
 
+def counted_from_one(folder):
+    """One step each, a reward of 1 for the action 2 of 1 and 2, which are equally frequent."""
+    rows = [f"{episode},0.0,{1 + episode % 2},{episode % 2},1,{np.log(0.5)}" for episode in range(100)]
+    file = folder / "log.csv"
+    file.write_text("\n".join(["episode,observation_0,action,reward,terminated,log_prob", *rows]))
+    return file
+
+
+def test_actions_that_count_from_another_number(tmp_path):
+    file = counted_from_one(tmp_path)
+    policy = ope.TargetPolicy.from_probabilities(lambda seen: np.tile([0.2, 0.8], (len(seen), 1)))
+    data = ope.read(file, first_action=1)
+    assert ope.estimate(ope.Log(data, 1.0), policy, methods=("tis",))["tis"].value == pytest.approx(0.8)
+    with pytest.raises(
+        InputError, match=r"with A at least 3, since the log has action 2; if its actions count from 1, set"
+    ):
+        ope.estimate(ope.Log(ope.read(file), 1.0), policy, methods=("tis",))
+    uniform = ope.uniform_policy(ope.read(file))
+    found = ope.estimate(ope.Log(ope.read(file), 1.0), uniform, methods=("tis",))["tis"]
+    assert any("if its actions count from 1, set first-action to 1" in one for one in found.warnings)
+    with pytest.raises(InputError, match="first-action: 2 is not allowed; must be at most 1"):
+        ope.read(file, first_action=2)
+
+
 @pytest.mark.parametrize(
     ("rows", "head", "message"),
     [

@@ -27,6 +27,7 @@ FILE_ONLY = (
         "policy_sb3",
         "discount",
         "actions",
+        "first_action",
         "log_prob",
         "select",
         "least_return",
@@ -60,6 +61,8 @@ class Ope(PrintsResults, OutsideOptions):
     """Discount of returns in a file; must be given."""
     actions: int | None = None
     """Number of actions of the uniform policy; as many as the log shows unless given."""
+    first_action: int = 0
+    """The number from which discrete actions in a file count, such as 1; those of policies are in the same order."""
     action_units: Literal["world", "policy"] = "world"
     """Units of continuous actions in a file, for a run given by --policy, whose own have their bounds at −1 and 1."""
     missing_final: Literal["repeat", "drop", "refuse"] = "repeat"
@@ -125,7 +128,7 @@ def _file(command: Ope) -> None:
     from evarl.ope.guarantees import GuaranteeSettings
     from evarl.ope.outside import target_policy
 
-    data = files.read_log_file(command.log, command.missing_final, command.log_prob, notify)
+    data = files.read_log_file(command.log, command.missing_final, command.log_prob, command.first_action, notify)
     if command.policy is not None:
         seeds = parse_seeds(command.seeds)
         seed = None if seeds is None else seeds[0]
@@ -243,7 +246,7 @@ def _cells(one: "Estimate", confidence: float) -> dict[str, str]:
     """A row of the table, by column."""
     tightest = next((name for name in ("bootstrap", "t") if name in one.intervals), None)
     return {
-        "J": number(one.value),
+        "J": "diverged" if one.diverged else number(one.value),
         "s.e.": number(one.standard_error),
         f"{confidence:.0%} interval": "—" if tightest is None else _interval(one, tightest),
         "effective sample": number(one.effective_sample_size, ".1f"),

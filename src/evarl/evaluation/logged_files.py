@@ -59,11 +59,13 @@ class LoggedFile:
     selected: SelectedEstimate | None
 
 
-def read_log_file(path: str, missing_final: MissingFinal, log_prob: str | None, notify: Notify) -> LoggedData:
+def read_log_file(
+    path: str, missing_final: MissingFinal, log_prob: str | None, first_action: int, notify: Notify
+) -> LoggedData:
     """The log in a file; warnings about it are given to `notify`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MissingFinalObservation)
-        data = read(path, missing_final, log_prob)
+        data = read(path, missing_final, log_prob, first_action)
     for one in caught:
         notify(f"warning: {path}: {one.message}")
     return data

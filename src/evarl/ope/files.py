@@ -23,7 +23,9 @@ MINARI = "minari:"
 """Prefix of the id of a Minari data set, in place of a path."""
 
 
-def read(path: str | Path, missing_final: MissingFinal = "repeat", log_prob: str | None = None) -> LoggedData:
+def read(
+    path: str | Path, missing_final: MissingFinal = "repeat", log_prob: str | None = None, first_action: int = 0
+) -> LoggedData:
     """Logged data from a file, whose name says what it is, or "minari:ID" for a Minari data set on this machine.
 
         .csv, .parquet     a row for each step: episode, step, observation_0 …, action (or action_0 …), reward, terminated,
@@ -33,8 +35,24 @@ def read(path: str | Path, missing_final: MissingFinal = "repeat", log_prob: str
 
     In tables, `step`, `terminated`, `truncated` and `log_prob` may be missing, and `next_observation_0 …` given. A last row of an
     episode without action and reward holds its final observation. `missing_final` is what is done without one, as in `from_flat`.
-    `log_prob` is the name of log-probabilities among the `infos` of a Minari data set.
+    `log_prob` is the name of log-probabilities among the `infos` of a Minari data set. Discrete actions in the file count from
+    `first_action`, in the data from 0.
     """
+    data = _read(path, missing_final, log_prob)
+    return _from_zero(data, first_action) if first_action else data
+
+
+def _from_zero(data: LoggedData, first: int) -> LoggedData:
+    """The data with discrete actions that count from 0 where those given count from `first`."""
+    if not data.discrete:
+        raise InputError(f"first-action: {first} is not allowed, since actions are continuous; must be left out")
+    mask, action = np.asarray(data.mask), np.asarray(data.action)
+    if (least := int(action[mask].min())) < first:
+        raise InputError(f"first-action: {first} is not allowed; must be at most {least}, which the log has")
+    return data.replace(action=np.where(mask, action - np.asarray(first, action.dtype), 0))
+
+
+def _read(path: str | Path, missing_final: MissingFinal, log_prob: str | None) -> LoggedData:
     if str(path).startswith(MINARI):
         return from_minari(str(path).removeprefix(MINARI), log_prob)
     if log_prob is not None:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from evarl.ope.checks import REFITS_ALONE, fit_warnings
-from evarl.ope.log import Estimate, Log, estimand, generator
+from evarl.ope.log import DIVERGED, Estimate, Log, estimand, generator
 from evarl.ope.model import Model, Refits
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import Convention, Settings
@@ -39,11 +39,14 @@ def fitted_q(log: Log, policy: TargetPolicy, settings: Settings, convention: Con
         notes += _disagreement(log, resampled, refits, rng) + _checked(log, policy, settings, model, convention)
     states = None if log.states is None else model.at(np.asarray(log.states), log.times)
     greedy = settings.fitting(convention).convention == "greedy-huber"
+    value = model.start_value()
+    if beyond := diverged(log, settings, value):
+        resampled, notes = None, (beyond, *notes)
     return Estimate(
         estimand=estimand(log, settings, "the policy's most probable actions" if greedy else "the policy"),
         bellman_error=float(model.fitted.bellman_error),
-        converged=bool(model.fitted.converged),
-        **with_errors(log, settings, model.start_value(), states, resampled, float(model.fitted.remainder)),
+        converged=bool(model.fitted.converged) and not beyond,
+        **with_errors(log, settings, value, states, resampled, float(model.fitted.remainder)),
         **with_support(log, settings, notes),
     )
 
@@ -54,6 +57,20 @@ def _checked(
     if settings.fitting(convention).convention == "greedy-huber":
         return (HUBER,)
     return fit_warnings(log, policy, settings, model.values)
+
+
+def diverged(log: Log, settings: Settings, value: float) -> str | None:
+    """A line that says so if a value is far outside of what rewards like the logged ones add up to."""
+    powers = float(log.discount) ** np.arange(log.data.length)
+    steps = powers.sum() if settings.horizon == "finite" else 1 / max(1 - float(log.discount), 1e-12)
+    reward = np.asarray(log.data.reward, np.float64)[np.asarray(log.data.mask)]
+    low, high = steps * min(reward.min(), 0.0), steps * max(reward.max(), 0.0)
+    if low - (high - low) <= value <= high + (high - low):  # rewards may be larger where the policy goes
+        return None
+    return (
+        f"{DIVERGED}: {value:.4g} is outside of what the logged rewards can add up to, {low:.4g} to {high:.4g}; use more steps "
+        "between target networks (fqe.target-interval), or another method"
+    )
 
 
 def with_errors(

@@ -145,6 +145,10 @@ class CollapsedWeights(UserWarning):
     """The effective sample size of an estimate is a small part of the trajectories."""
 
 
+DIVERGED = "diverged"
+"""How the warning begins that a value means nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
     """An estimate of J and of state values, with its uncertainty and diagnostics."""
@@ -181,6 +185,11 @@ class Estimate:
     """Whether fitted Q evaluation converged; None for methods that do not use it."""
     warnings: tuple[str, ...] = ()
     """Reasons not to trust the estimate."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the value means nothing, since it is far outside of what rewards like the logged ones add up to."""
+        return any(one.startswith(DIVERGED) for one in self.warnings)
 
 
 def generator(settings: Settings) -> np.random.Generator:

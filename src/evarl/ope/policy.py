@@ -77,6 +77,10 @@ def check_log_prob(policy: TargetPolicy, data: LoggedData) -> tuple[str, ...]:
     Of discrete actions they must sum to 1 over all actions, and agree with `policy.probabilities` where these are given.
     """
     seen, done = _sample(data)
+    chance = None
+    if data.discrete and policy.probabilities is not None:
+        chance = on_host(policy.probabilities, seen)
+        check_probabilities(chance, len(seen), data)
     found = on_host(policy.log_prob, seen, done)
     if found.shape != done.shape[:1]:
         raise InputError(f"policy.log_prob: has shape {found.shape} for {len(done)} actions; must be ({len(done)},)")
@@ -88,16 +92,15 @@ def check_log_prob(policy: TargetPolicy, data: LoggedData) -> tuple[str, ...]:
         raise InputError(f"policy.log_prob: {found.max():g} is above 0; must be logarithms of probabilities")
     actions = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
     notes: tuple[str, ...] = ()
-    if policy.probabilities is not None:
-        chance = on_host(policy.probabilities, seen)
-        check_probabilities(chance, len(seen), actions)
+    if chance is not None:
         own = chance[np.arange(len(seen)), done]
         if (worst := np.abs(np.exp(found) - own).max()) > CLOSE:
             raise InputError(f"policy.log_prob: differs from policy.probabilities by up to {worst:.3g}; must agree")
         actions, logged = chance.shape[1], np.unique(np.asarray(data.action)[np.asarray(data.mask)])
         if (missing := 1.0 - chance[:, logged].sum(axis=1).mean()) > CLOSE:
             notes = (
-                f"{missing:.1%} of the policy's actions are never taken in the log, whose estimates leave them out",
+                f"{missing:.1%} of the policy's actions are never taken in the log, whose estimates leave them out"
+                f"{counted_from(data)}",
             )
     some = seen[: max(1, ROWS // actions)]
     every = on_host(
@@ -112,12 +115,19 @@ def check_log_prob(policy: TargetPolicy, data: LoggedData) -> tuple[str, ...]:
     return notes
 
 
-def check_probabilities(chance: Float[np.ndarray, "..."], count: int, actions: int) -> None:
-    """Raise InputError unless these are probabilities at `count` observations of at least so many actions."""
+def counted_from(data: LoggedData) -> str:
+    """What to do if the log's actions count from another number than 0; nothing if there is an action 0."""
+    least = int(np.asarray(data.action)[np.asarray(data.mask)].min())
+    return f"; if its actions count from {least}, set first-action to {least}" if least else ""
+
+
+def check_probabilities(chance: Float[np.ndarray, "..."], count: int, data: LoggedData) -> None:
+    """Raise InputError unless these are probabilities at `count` observations of all actions of a log."""
+    actions = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
     if chance.ndim != 2 or len(chance) != count or chance.shape[1] < actions:
         raise InputError(
             f"policy.probabilities: have shape {chance.shape}; must be ({count}, A), with A at least {actions}, since the "
-            f"log has action {actions - 1}"
+            f"log has action {actions - 1}{counted_from(data)}"
         )
     if not ((chance >= 0).all() and np.allclose(chance.sum(axis=1), 1.0, atol=CLOSE)):
         raise InputError("policy.probabilities: are below 0 or do not sum to 1; must be probabilities, not logarithms")

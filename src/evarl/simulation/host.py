@@ -20,7 +20,6 @@ from evarl.simulation.host_acting import (
     drawn,
     mapped,
 )
-from evarl.simulation.host_episodes import episode_returns, play_each
 from evarl.simulation.host_resets import (
     SEEDS,
     HostStarts,
