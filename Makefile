@@ -44,10 +44,21 @@ test: setup
 # Pentium 4, NumPy without AVX, and XLA, whose unoptimised programs in `make test` neither fuse nor vectorise, with AVX2 and
 # fused multiply-adds. Instruction sets are only lowered, so that any processor can do it.
 NUMERICAL := tests/known_answers tests/theory tests/bounds tests/stats tests/ope
-# Coverage by simulation says nothing about a processor, and takes longest; nor does what can be registered.
-SIMULATED := --ignore tests/bounds/test_coverage.py --ignore tests/bounds/test_statements.py --ignore tests/ope/test_registry.py \
-	--deselect tests/bounds/test_sites.py::test_simulated_coverage \
-	--deselect tests/stats/test_bootstrap.py::test_coverage_of_a_normal_mean_is_what_the_docstring_says
+# Coverage by simulation says nothing about a processor, and takes longest; nor do files, refusals, what can be registered and
+# the number of programs that are compiled.
+SIMULATED := $(addprefix --ignore tests/,bounds/test_coverage.py bounds/test_statements.py bounds/test_refusals.py \
+		ope/test_registry.py ope/test_files.py ope/test_intervals.py) \
+	$(addprefix --deselect tests/,bounds/test_sites.py::test_simulated_coverage \
+		bounds/test_bands.py::test_coverage bounds/test_bands.py::test_coverage_of_grids \
+		ope/test_guarantees.py::test_coverage ope/test_returns.py::test_coverage_of_bands \
+		ope/test_uncertainty.py::test_coverage_of_the_intervals_that_are_given \
+		ope/test_warnings.py::test_intervals_hold_or_are_warned_of_with_log_normal_weights \
+		ope/test_shapes.py::test_cross_fitting_needs_no_other_program_than_a_fit \
+		ope/test_shapes.py::test_another_size_needs_no_other_program \
+		stats/test_bootstrap.py::test_coverage_over_many_tasks_is_the_nominal_one \
+		stats/test_comparison.py::test_coverage_of_the_probability_of_improvement \
+		stats/test_selection.py::test_the_best_is_seldom_named_where_there_is_none \
+		theory/test_tabular_study.py::test_noise_alone_is_seldom_called_a_rise)
 ifeq ($(shell uname -m),x86_64)
 LOWERED := OPENBLAS_CORETYPE=Prescott NPY_DISABLE_CPU_FEATURES='X86_V3 X86_V4 AVX512_ICL AVX512_SPR' \
 	XLA_FLAGS='--xla_backend_optimization_level=1 --xla_cpu_max_isa=AVX2'
@@ -59,7 +70,7 @@ test-portable: setup
 	$(LOWERED) EVARL_CHECK_SHAPES=no JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/compiled-portable \
 		$(RUN)/python -m pytest -W ignore::ImportWarning --numprocesses 3 --dist loadfile $(NUMERICAL) $(SIMULATED)
 
-# More worlds, algorithms and interruptions of what `make test` tries on one.
+# More worlds, algorithms, interruptions and simulations of what `make test` tries on one.
 test-slow: setup test-sb3
 	$(RUN)/python -m pytest --numprocesses 2 --dist loadfile -m slow tests
 

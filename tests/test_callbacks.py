@@ -114,6 +114,7 @@ def test_events_of_a_run_are_grouped_by_tags_on_environment_steps(tmp_path):
     assert list(later["policy/entropy"].values())[:6] == list(shown["mean"]["policy/entropy"].values())
 
 
+@pytest.mark.slow
 def test_events_can_be_written_elsewhere_too(tmp_path):
     callback = TensorBoard(tmp_path / "mine")
     run = evarl.train(CONFIG, seeds=1, out=tmp_path / "run", quiet=True, callbacks=[callback])

@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SELDOM = ("guide.md", "ope.md", "reproduce.md", "start.md")
 """Pages whose commands are run by `make test-slow` only: the README has the same, or tests/cli."""
+LONG = ("start.md-0", "README.md-0", "README.md-1", "guide.md-5", "guide.md-7")
+"""Blocks of Python that train and measure what others and the commands of the README do too."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +52,7 @@ def blocks(language: str) -> list:
             # tests/extensions has an algorithm, an evaluator and a kind of behaviour, and tests/worlds/test_registry.py a world
             seldom = language == "sh" and page.name in SELDOM
             seldom |= page.parent.name == "tutorials"  # which have an example each, run by `make test-slow`
+            seldom |= f"{page.name}-{number}" in LONG and language == "python"
             seldom |= bool(re.search("register_(algorithm|evaluator|behaviour|world)", code))
             marks = [pytest.mark.slow] if seldom else []
             found.append(pytest.param(code, id=f"{page.name}-{number}", marks=marks))

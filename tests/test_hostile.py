@@ -292,7 +292,7 @@ def test_a_name_that_steers_the_terminal_is_shown_by_its_escapes(folder, tmp_pat
     run = str(shutil.copytree(folder / "plain", tmp_path / NAME))
     assert call(["compare", run, "--threshold", "5", "--range", "0", "10", "--rollouts", "20"]) in (0, 1)
     for command in (
-        ["assess", run],
+        ["assess", run, "--no-interval"],
         ["ope", run, "--methods", "tis"],
         ["certify", run, "--claim", "single-episode", "--alpha", "0.3"],
     ):
@@ -322,7 +322,9 @@ def test_texts_of_files_are_escaped_in_errors_and_on_the_display(folder, tmp_pat
     assert 0 <= share <= 1
 
 
-@pytest.mark.parametrize("name", ["a" * 5000, "a\0b", "/dev/null", "/dev/null/x"])
+@pytest.mark.parametrize(
+    "name", ["a" * 5000, "/dev/null", *(pytest.param(one, marks=pytest.mark.slow) for one in ("a\0b", "/dev/null/x"))]
+)
 def test_paths_that_can_hold_no_run_are_refused(capsys, name):
     train = ["train", "navigation", "--updates", "1", "--environments", "2", "--steps", "8", "--quiet", "--out", name]
     for command in (["assess", name], ["verify", name], train, [*train, "--resume"]):

@@ -124,6 +124,7 @@ def test_circles_of_imports_are_found():
     assert import_cycles(found) == [["evarl.a", "evarl.b", "evarl.c", "evarl.a"]]
 
 
+@pytest.mark.slow
 def test_the_figures_can_be_printed():
     text = table(measure(SOURCE, trace=False))
     assert f"files, functions {len(MODULES)}, {len(FUNCTIONS)}" in " ".join(text.split())

@@ -45,7 +45,7 @@ def setup(config, space, key):
     return agent, state, trajectory.replace(log_prob=log_prob)
 
 
-@pytest.mark.parametrize("space", [Discrete(3), Box((2,), -1.0, 1.0)], ids=str)
+@pytest.mark.parametrize("space", [pytest.param(Discrete(3), marks=pytest.mark.slow), Box((2,), -1.0, 1.0)], ids=str)
 def test_ppo_with_one_pass_and_one_minibatch_is_a2c(space, key):
     """At ratio 1 the clipped surrogate and the policy gradient have one gradient, so the updates agree."""
     once = dataclasses.replace(PLAIN, algorithm="ppo", ppo=PPOConfig(epochs=1, minibatches=1))
@@ -58,7 +58,7 @@ def test_ppo_with_one_pass_and_one_minibatch_is_a2c(space, key):
     assert min(jax.tree.leaves(moved)) > 1e-5, "every layer of the actor must have moved"
 
 
-@pytest.mark.parametrize("space", [Discrete(3), Box((2,), -1.0, 1.0)], ids=str)
+@pytest.mark.parametrize("space", [pytest.param(Discrete(3), marks=pytest.mark.slow), Box((2,), -1.0, 1.0)], ids=str)
 def test_what_acting_computed_already_changes_no_update(space, key):
     """With the product of the actor's first layer handed over by the rollout, the update is the one without it."""
     config = dataclasses.replace(PLAIN, normalise_observations=True, entropy_coefficient=0.1, hidden_sizes=(8, 5))
@@ -123,6 +123,7 @@ def test_scaled_rewards_leave_values_in_units_of_reward(key):
     )
 
 
+@pytest.mark.slow
 def test_further_steps_of_the_critic_are_those_of_as_many_updates(key):
     """Three steps on one batch are three updates with an actor that does not move, and the actor moves by the first alone."""
     once = dataclasses.replace(PLAIN, critic_learning_rate=1e-2)

@@ -113,7 +113,7 @@ def test_the_run_is_loaded_with_its_function(lights):
     assert int(again.policy(image, jax.random.PRNGKey(0))) == 1
 
 
-@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+@pytest.mark.parametrize("algorithm", ["a2c", pytest.param("ppo", marks=pytest.mark.slow)])
 def test_a_module_that_changes_nothing_is_the_plain_network(algorithm, tmp_path):
     evarl.register_network("flat-test", FLAT)
     config = evarl.preset("navigation")

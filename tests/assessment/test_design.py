@@ -131,6 +131,7 @@ def built(preset, changes):
     return build_assessment(config, said.append), said
 
 
+@pytest.mark.slow
 def test_chosen_states_in_a_family_of_worlds():
     """Also where a world has start states of its own."""
     changes = {"contexts": 2, "rollouts_per_start": 2, "horizon": 8, "assessment.select": "greedy"}

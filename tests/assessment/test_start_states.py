@@ -59,7 +59,9 @@ def leaning(world: Any) -> Any:
     return act
 
 
-@pytest.mark.parametrize("identifier", sorted(STARTS))
+@pytest.mark.parametrize(
+    "identifier", [pytest.param(one, marks=pytest.mark.slow if one == "Acrobot-v1" else []) for one in sorted(STARTS)]
+)
 def test_both_packages_agree_from_the_same_start_states_on_the_same_sites(identifier: str) -> None:
     found = []
     for package in ("gymnax", "gymnasium"):
@@ -234,7 +236,8 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("package", [pytest.param("gymnax", marks=pytest.mark.slow), "gymnasium"])
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["gymnax", "gymnasium"])
 def test_training_from_written_start_states(package: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = f"{package}/CartPole-v1"
     config = evarl.with_settings(evarl.preset("crossing"), SMALL | {"world": world})

@@ -8,13 +8,21 @@ from benchmarks.coverage import CLAIMS, METHODS, PAGE, POPULATIONS, SIZES, Found
 from evarl.errors import InputError
 
 REPETITIONS = 500
-QUICK = {(20, "crashes"), (200, "crashes")}
-CASES = [
-    # crashes are the hardest to cover; make test-slow tries the others and more rollouts
-    pytest.param(n, one, id=f"{n}-{one.name}", marks=[] if (n, one.name) in QUICK else pytest.mark.slow)
-    for n in SIZES
-    for one in POPULATIONS
-]
+LONG = ("evaluator-overstatement, ε = .05", "evaluator-error")
+"""Claims whose 500 repetitions with 200 rollouts take seconds."""
+
+
+def cases(*sizes: int) -> list:
+    """All numbers of rollouts in all populations: `make test-slow` tries all but these with crashes, the hardest to cover."""
+    return [
+        pytest.param(
+            n, one, id=f"{n}-{one.name}", marks=[] if n in sizes and one.name == "crashes" else pytest.mark.slow
+        )
+        for n in SIZES
+        for one in POPULATIONS
+    ]
+
+
 VALID = ("betting", "betting, any time", "mixture, good V̂")
 
 
@@ -22,14 +30,20 @@ def holds(found: Found, level: float) -> bool:
     return found.coverage >= 1 - level - 2 * np.sqrt(level * (1 - level) / len(found.covered))
 
 
-@pytest.mark.parametrize(("n", "population"), CASES)
+@pytest.mark.parametrize(("n", "population"), cases(20))
 def test_lower_bounds_of_the_mean(population, n):
     for method, found in zip(VALID, mean_bounds(population, n, REPETITIONS, VALID), strict=True):
         assert holds(found, 0.05), method
 
 
-@pytest.mark.parametrize(("n", "population"), CASES)
-@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize(
+    ("claim", "n", "population"),
+    [
+        pytest.param(claim, *one.values, id=f"{claim}-{one.id}", marks=one.marks)
+        for claim in CLAIMS
+        for one in cases(20, *(() if claim in LONG else (200,)))
+    ],
+)
 def test_other_claims(claim, n, population):
     level, simulate = CLAIMS[claim]
     if (claim, n) in {
@@ -49,7 +63,13 @@ def test_the_t_bound_does_not_hold():
     assert found.coverage < 0.65
 
 
-@pytest.mark.parametrize("name", tightness.RETURNS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("4 % crashes", "skewed", "constant") else pytest.mark.slow)
+        for name in tightness.RETURNS
+    ],
+)
 @pytest.mark.parametrize("alpha", [0.05, pytest.param(0.01, marks=pytest.mark.slow)])
 def test_tighter_than_plain_bets_and_valid(name, alpha):
     mean, sample = tightness.RETURNS[name]

@@ -139,7 +139,9 @@ def test_a_level_of_lower_bounds_is_a_factor(n, beta):
     assert np.mean(errors) == pytest.approx(alpha, abs=3 * np.std(errors) / np.sqrt(len(errors)))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", [pytest.param(name, marks=[] if name == "two-valued" else pytest.mark.slow) for name in FAMILIES]
+)
 @pytest.mark.parametrize("case", CASES)
 def test_simulated_coverage(case, family):
     for alpha in (0.1, 0.05):

@@ -325,8 +325,8 @@ def test_what_changes_while_it_is_tested_is_not_certified(run, monkeypatch):
 
 
 def test_policies_of_another_kind_cannot_calibrate(run, tmp_path):
-    other = train_tiny(tmp_path / "other", seeds=8, updates=5, seed=100)
-    with pytest.raises(InputError, match=r"was trained otherwise than .*updates: 6 ≠ 5.*differ by their seeds alone"):
+    other = train_tiny(tmp_path / "other", updates=2)
+    with pytest.raises(InputError, match=r"was trained otherwise than .*updates: 6 ≠ 2.*differ by their seeds alone"):
         issue_certificate(run, evarl.Terms(alpha=0.2), from_policies=[other.path])
 
 

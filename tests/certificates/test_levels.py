@@ -64,7 +64,7 @@ def is_true(statement: str, mean: float) -> bool:
     return mean >= float(at_least)
 
 
-@pytest.mark.parametrize("sequential", [True, False])
+@pytest.mark.parametrize("sequential", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("shift", [0.0, *(pytest.param(shift, marks=pytest.mark.slow) for shift in (1e-9, -1e-9))])
 def test_the_printed_sentence_is_false_no_more_often_than_stated(sequential, shift):
     """At J = threshold a separate lower bound and a rejection err twice: 34 % of sentences were false at "80 %"."""
@@ -172,6 +172,7 @@ def test_another_platform_is_named_and_decided_by_fresh_rollouts(run, monkeypatc
     assert "bits are not compared: jax_threefry_partitionable was 'True', is 'False'" in said.err
 
 
+@pytest.mark.slow
 def test_equal_configuration_and_seed_is_the_same_policy_whatever_its_bytes(run, tmp_path):
     """Runs begin at seed 0, and vectorisation changes bits."""
     alone = train_tiny(tmp_path / "alone", seed=0, seeds=1)
@@ -183,6 +184,7 @@ def test_equal_configuration_and_seed_is_the_same_policy_whatever_its_bytes(run,
         issue_certificate(run, Terms(alpha=0.4), seed=1, from_policies=[run, alone.path])
 
 
+@pytest.mark.slow
 def test_a_comparison_without_the_candidate_that_failed_is_counted(run, tmp_path, capsys):
     runs = [train_tiny(tmp_path / f"seed-{seed}", seed=seed, seeds=1).path for seed in (0, 10)]
     arguments = ["--threshold", "-40", "--rollouts", "40", "--json"]

@@ -332,12 +332,17 @@ def test_what_is_refused_and_why(run, capsys, case):
     assert ledger.read(run) == before, "nothing is registered"
 
 
-def test_runs_without_contexts_and_calibrations_that_were_not_finished(uncalibrated, tmp_path, capsys):
+def test_runs_without_contexts_and_without_calibration(uncalibrated, tmp_path, capsys):
     navigation = str(train_tiny(tmp_path / "navigation").path)
     for arguments in (["calibrate", navigation, "--sites", "30"], ["certify", navigation, "--site", "slip=0.1"]):
         assert "claim: site-return is about sites with hidden contexts, and" in refused(capsys, arguments)
     site = ["certify", str(uncalibrated), "--site", "bridge=0.3", "--alpha", "0.2"]
     assert "no finished calibration" in refused(capsys, site)
+
+
+@pytest.mark.slow
+def test_a_calibration_that_was_not_finished_goes_on(uncalibrated, capsys):
+    site = ["certify", str(uncalibrated), "--site", "bridge=0.3", "--alpha", "0.2"]
     issued = issue_certificate(uncalibrated, CALIBRATION)
     issued.path.unlink()
     assert "no finished calibration" in refused(capsys, site)
@@ -414,6 +419,7 @@ def test_quantiles_bound_the_expected_return_too(quantile_run):
     assert evarl.verify_certificate(site.path, rerun=False).verified
 
 
+@pytest.mark.slow
 def test_the_other_predictor_is_another_attempt(quantile_run, capsys):
     """Whoever tries both predictors and takes the better has tried twice, in the calibration and on each site."""
     first = calibration_of(quantile_run)

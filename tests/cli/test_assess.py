@@ -45,7 +45,7 @@ def run(tmp_path_factory) -> evarl.Run:
 
 def assessed(capsys, *arguments: str) -> dict:
     """The JSON object, the only thing on standard output."""
-    assert call(["assess", *arguments, "--json"]) == 0
+    assert call(["assess", *arguments, "--no-interval", "--json"]) == 0
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     return json.loads(out)
@@ -58,7 +58,7 @@ def test_an_evaluator_from_a_file_predicts_in_place_of_the_runs_own(run, tmp_pat
     assert (found["evaluator"], found["seed"]) == (str(file), 0)
     assert found["predicted"] == pytest.approx(float(run.evaluator_state(1).state.target.mean), rel=1e-6)
     assert found["predicted"] != assessed(capsys, str(run.path))["predicted"]
-    assert call(["assess", str(run.path), "--evaluator", str(file)]) == 0
+    assert call(["assess", str(run.path), "--evaluator", str(file), "--no-interval"]) == 0
     assert f"evaluator {file})" in capsys.readouterr().out
 
 
@@ -72,7 +72,7 @@ def test_an_evaluator_of_another_network_is_refused_in_one_line(run, tmp_path, c
 
 
 def test_the_table_shows_scenarios_and_predictions(run, capsys):
-    assert call(["assess", str(run.path), "--states", "0.1,0.1 0.5,0.9", "--replicates", "3"]) == 0
+    assert call(["assess", str(run.path), "--states", "0.1,0.1 0.5,0.9", "--replicates", "3", "--no-interval"]) == 0
     out, _ = capsys.readouterr()
     assert "0.25, 0.75" in out
     assert "1 distinct of 64 drawn from μ_D" in out
@@ -124,6 +124,7 @@ def test_actions_that_the_world_does_not_have_are_refused(run, name, message, tm
     assert err == f"evarl: policy-import: 'driver_of_tests:{name}' {message}\n"
 
 
+@pytest.mark.slow
 def test_actions_are_refused_before_a_world_on_the_host_takes_them(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "driver_of_tests.py").write_text(UP)
@@ -143,7 +144,7 @@ def test_returns_outside_of_training_are_warned_about(run, tmp_path, capsys):
         return learnt.replace(lowest=Behaviour(lowest), highest=Behaviour(jnp.full(4, 100.0)))
 
     changed = with_evaluators(run, tmp_path / "narrow", narrowed)
-    assert call(["assess", str(changed.path), "--json"]) == 0
+    assert call(["assess", str(changed.path), "--no-interval", "--json"]) == 0
     out, err = capsys.readouterr()
     (outside,) = json.loads(out)["outside_training"]
     assert (outside["scenario"], outside["lowest"], outside["highest"]) == (3, 5.0, 100.0)

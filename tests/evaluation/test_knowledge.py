@@ -106,17 +106,17 @@ def test_assess_gives_an_interval_and_says_first_what_it_does_not_know(run, tmp_
     assert (plain["interval"]["policies"], plain["no_interval"]) == (30, None)
     assert 0 < plain["p_value"] <= 1
 
-    def elsewhere(seed, learnt):  # as if it remembered nothing but behaviour of another kind, 100 times over
-        moved = lambda tree: jax.tree.map(lambda x: jnp.concatenate([x + 500.0] * 100), tree)  # noqa: E731
+    def elsewhere(seed, learnt):  # as if it remembered nothing but behaviour of another kind, 10 times over
+        moved = lambda tree: jax.tree.map(lambda x: jnp.concatenate([x + 500.0] * 10), tree)  # noqa: E731
         known = learnt.knowledge
-        tripled = jax.tree.map(lambda x: jnp.concatenate([x] * 100), known.others)
+        tripled = jax.tree.map(lambda x: jnp.concatenate([x] * 10), known.others)
         fitted = tripled.replace(behaviour=moved(known.others.behaviour))
         return learnt.replace(knowledge=known.replace(others=fitted, earlier=moved(known.earlier)))
 
     changed = with_evaluators(run, tmp_path / "elsewhere", elsewhere)
     assert call(["assess", str(changed.path)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("outside what this evaluator knows: the nearest of 12600 remembered behaviours is ")
+    assert out.startswith("outside what this evaluator knows: the nearest of 1260 remembered behaviours is ")
     assert "90% interval " in out
     assert call(["assess", str(changed.path), "--json"]) == 0
     out, err = capsys.readouterr()

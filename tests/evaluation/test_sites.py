@@ -28,7 +28,7 @@ from evarl.learning.configuration import with_settings
 from evarl.truth.exact import policy_values
 from evarl.worlds.contexts import Context
 from evarl.worlds.crossing import START, cell
-from tests.evaluation.tiny import constant, with_evaluators
+from tests.evaluation.tiny import constant, train_once, with_evaluators
 
 TINY = {
     "environments": 8,
@@ -38,7 +38,7 @@ TINY = {
     "updates": 6,
     "horizon": 10,
     "agent.hidden_sizes": [8],
-    "assessment.horizon": 3,
+    "assessment.horizon": 6,
     "evaluator.network.width": 8,
     "evaluator.network.layers": 1,
     "evaluator.policies": 4,
@@ -52,7 +52,7 @@ SITES = 12
 
 def train_family(out, **changes) -> evarl.Run:
     config = with_settings(evarl.preset("crossing"), TINY | {"beta": 0.5, "seeds": 1} | changes)
-    return evarl.train(config, out=out, quiet=True)
+    return train_once(config, out)
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +180,10 @@ def test_values_are_measured_where_they_are_not_exact(tmp_path):
     assert (truth.standard_error > 0).all()
     assert {row.predictor for row in found.rows} == {EVALUATOR, ZEROED, SHUFFLED, MEAN, CRITIC, BATCH, TOLD}
     assert found.row(TOLD, SITE).mae.mean > 0
-    assessed = evarl.assess(run, context={"slip": 0.3}, truth_episodes=16)
+    assessed = evarl.assess(run, context={"slip": 0.3}, truth_episodes=16, interval=False)
     assert (assessed.context, assessed.truth.episodes) == ({"slip": 0.3}, 16)
     assert assessed.truth.standard_error > 0
-    assert evarl.assess(run, truth_episodes=0).truth is None
+    assert evarl.assess(run, truth_episodes=0, interval=False).truth is None
 
 
 def test_one_site_is_assessed_and_measured(run, capsys):
@@ -198,11 +198,11 @@ def test_one_site_is_assessed_and_measured(run, capsys):
         "episodes": 0,
         "exact": True,
     }
-    assert call(["assess", str(run.path), "--context", "bridge=0.5"]) == 0
+    assert call(["assess", str(run.path), "--context", "bridge=0.5", "--no-interval"]) == 0
     out, err = capsys.readouterr()
     assert "site: bridge=0.5 (given" in out
     assert err.startswith("warning: bridge=0.5 is never drawn in training (bridge=0.15,0.9)")
-    drawn = [evarl.assess(run, random_seed=seed) for seed in range(6)]
+    drawn = [evarl.assess(run, random_seed=seed, interval=False) for seed in range(6)]
     assert {one.context["bridge"] for one in drawn} == {0.15, 0.9}
     assert all(one.context_drawn and not one.outside_contexts for one in drawn)
 
@@ -243,6 +243,7 @@ def test_the_files_say_what_was_measured(run, tmp_path, capsys):
     assert file.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_passive_run_is_measured_on_the_same_sites(run, found, tmp_path):
     passive = train_family(tmp_path / "passive", beta=0.0, evaluator_mode="colearned")
     both = evarl.evaluate(run, passive=passive, seeds=[0], sites=SITES)

@@ -29,7 +29,7 @@ def train_tiny(out: Path, hidden: int = 8, log_megabytes: float = 0.0, **changes
     )
     agent = dataclasses.replace(base.agent, hidden_sizes=(hidden,))
     config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **SETTINGS | changes)
-    return train_once(config, out, log_megabytes=log_megabytes)
+    return train_once(config, out, log_megabytes=float(log_megabytes))
 
 
 def train_once(config: evarl.TrainConfig, out: Path, **options: Any) -> evarl.Run:

@@ -138,7 +138,7 @@ def test_equal_distributions_are_shown_alike():
         assert np.allclose(turned, own) == same
 
 
-@pytest.mark.parametrize("space", [Discrete(3), Box((2,), -1.0, 1.0)])
+@pytest.mark.parametrize("space", [pytest.param(Discrete(3), marks=pytest.mark.slow), Box((2,), -1.0, 1.0)])
 def test_flags_can_be_probed_anywhere(space):
     """Probes begin as the flags of a start state, show what flags show, and have a slope; so it is with perturbed policies."""
     flags, start = Box((2, 3), 0.0, 1.0, "bool"), jnp.asarray(np.random.default_rng(0).random((K, 2, 3)) > 0.5)

@@ -51,17 +51,18 @@ def test_evaluators_are_saved_with_all_of_the_behaviour(run):
 
 
 def test_assess_and_evaluate_use_it(run, capsys):
-    found = evarl.assess(run)
+    found = evarl.assess(run, interval=False)
     assert found.behaviour.shape == (4, 6), "two statistics and four probabilities for each start state"
     np.testing.assert_allclose(found.behaviour[:, 0], found.mean_returns, rtol=1e-5)
     np.testing.assert_allclose(found.behaviour[:, 2:].sum(axis=1), np.ones(4), rtol=1e-5)
     evaluation = evarl.evaluate(run, rollouts=2, states=2)
     names = {row.predictor for row in evaluation.rows}
     assert {"evaluator", "evaluator, Ξ zeroed", "evaluator, Ξ shuffled"} <= names
-    assert call(["assess", str(run.path), "--json"]) == 0
+    assert call(["assess", str(run.path), "--no-interval", "--json"]) == 0
     assert capsys.readouterr().out.startswith("{")
 
 
+@pytest.mark.slow
 def test_it_changes_what_the_policy_learns(run, tmp_path):
     other = evarl.with_settings(run.config, {"assessment.behaviour": "returns"})
     plain = evarl.train(other, out=tmp_path / "returns", quiet=True)

@@ -39,6 +39,6 @@ def test_it_is_fitted_saved_and_read(run):
 
 def test_assess_and_evaluate_use_it(run):
     states = "0.1,0.1 0.9,0.9"
-    first, second = evarl.assess(run, states=states).predicted_at_states
+    first, second = evarl.assess(run, states=states, interval=False).predicted_at_states
     assert first == second, "it does not look at the query"
     assert "evaluator" in {row.predictor for row in evarl.evaluate(run, rollouts=2, states=2).rows}

@@ -234,11 +234,13 @@ FIRST, *OTHERS = CASES
     ("case", "kind"),
     [
         *itertools.product([FIRST], KINDS),
-        *itertools.product(OTHERS, ["returns+fingerprint"]),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in itertools.product(OTHERS, ["returns", "rewards"])),
-        ("assessment of three steps", "trajectory"),
-        ("one context at a time, three steps each", "trajectory"),
+        ("one context at a time, three steps each", "returns+fingerprint"),
         ("random transitions", "fingerprint"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in itertools.product(OTHERS, ["returns", "rewards"])),
+        pytest.param("deployment of three steps", "returns+fingerprint", marks=pytest.mark.slow),
+        pytest.param("random transitions", "returns+fingerprint", marks=pytest.mark.slow),
+        ("assessment of three steps", "trajectory"),
+        pytest.param("one context at a time, three steps each", "trajectory", marks=pytest.mark.slow),
     ],
 )
 def test_the_expectation_is_the_gradient_of_the_objective(case, kind):
@@ -262,7 +264,9 @@ def test_the_expectation_is_the_gradient_with_a_network_of_the_library():
     np.testing.assert_allclose(sum(got), wanted, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:2]), "returns+fingerprint"]
+)
 def test_the_assessment_alone(kind):
     """Shape `assessment`: the same with V_c held fixed in L, so that deployment is improved for its return only."""
     world, shown = family(*CASES["assessment of three steps"]), kind_of(kind)

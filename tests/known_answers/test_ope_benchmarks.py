@@ -129,7 +129,11 @@ def test_variances_of_many_small_logs(name):
 # --- Importance sampling
 
 
-@pytest.mark.parametrize("name", WORLDS)
+MORE = ("graph of 16 steps", "CliffWalking", "Taxi", "Toy-MC", "ModelWin")
+"""Worlds of kinds that others are of too: `make test-slow` only."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one in MORE else []) for one in WORLDS])
 def test_importance_sampling_is_within_four_exact_standard_errors(name):
     one = sampled(name)
     for method in WEIGHTED:
@@ -178,7 +182,14 @@ def test_on_policy_in_taxi_every_form_is_the_mean_return():
 
 @pytest.mark.skipif(not EXACT_FITS, reason="there is no fitted Q evaluation without a network")
 @pytest.mark.parametrize(
-    "name", ["graph", "Toy-MC, random start", "ModelFail", "ModelWin, near policies", "chain", "grid"]
+    "name",
+    [
+        "graph",
+        "ModelFail",
+        "ModelWin, near policies",
+        "chain",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("Toy-MC, random start", "grid")),
+    ],
 )
 def test_fits_of_a_table_reach_the_least_variance(name):
     world, count = WORLDS[name](), 4000
@@ -190,7 +201,7 @@ def test_fits_of_a_table_reach_the_least_variance(name):
         assert abs(one.value - world.value) < 5 * error + 1e-4 * abs(world.value), method
 
 
-@pytest.mark.parametrize(("name", "steps"), [("graph", 1500), ("ModelFail", 1000)])
+@pytest.mark.parametrize(("name", "steps"), [pytest.param("graph", 1500, marks=pytest.mark.slow), ("ModelFail", 1000)])
 def test_networks_and_doubly_robust_estimates(name, steps):
     """FQE within 5 % of the returns' deviation; DR within four of its standard errors, which are near the least there are."""
     world, count = WORLDS[name](), 4000
@@ -274,6 +285,7 @@ def test_gaussian_actions():
         assert found[method].standard_error == pytest.approx(error, rel=0.1), method
 
 
+@pytest.mark.slow
 def test_gaussian_actions_with_a_network():
     """Q(a) = a + what follows; its draws of the policy's actions leave an error, which DR corrects."""
     log, policy = gaussian_log(4000, seed=6), gaussian_policy()

@@ -146,14 +146,15 @@ def test_the_critic_sees_the_context_and_the_policy_does_not():
     assert blind.agent.value(jax.jit(blind.init)(jax.random.PRNGKey(0)).agent.policy, observation).shape == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        pytest.param({"agent.algorithm": "ppo", "shape": "both", "critic_sees_context": False}, marks=pytest.mark.slow),
-        pytest.param({"gradient": "score"}, marks=pytest.mark.slow),
-        pytest.param({"gradient": "critic", "queries": "visited", "context_updates": None}, marks=pytest.mark.slow),
-        pytest.param({"beta": 0.0, "evaluator_mode": "none"}, marks=pytest.mark.slow),
+        {"agent.algorithm": "ppo", "shape": "both", "critic_sees_context": False},
+        {"gradient": "score"},
+        {"gradient": "critic", "queries": "visited", "context_updates": None},
+        {"beta": 0.0, "evaluator_mode": "none"},
     ],
     ids=str,
 )
@@ -197,6 +198,7 @@ def test_start_states_are_remembered_context_by_context():
     assert len(np.unique(np.asarray(evidence.returns[0]))) > 1
 
 
+@pytest.mark.slow
 def test_last_steps_are_taken_in_the_last_update_alone():
     """Up to the last fit the bits do not depend on their number; without any the program is another one, and rounds otherwise."""
     alone = {"context": (), "contexts": None, "context_updates": None, "beta": 0.0, "evaluator_mode": "colearned"}
@@ -234,7 +236,14 @@ def test_contexts_go_by_name_into_an_assessment_in_another_world():
     _, (trajectory, rollout, *_) = jax.jit(learner.gather)(state, state.worlds, jnp.int32(0))
     assert trajectory.context.shape == (12, 2)
     assert rollout.reward.shape == (3, 3 * 4, 1)
-    state, metrics = jax.jit(learner.update)(state, jnp.int32(5))
+
+
+@pytest.mark.slow
+def test_an_update_with_contexts_that_the_assessment_does_not_have():
+    texts = ("obstacle-1=0,1", "slip=0:0.5")
+    learner = learner_for(small("navigation", context=texts, gradient="exact", queries="start", **IN_THE_OPEN))
+    state = jax.jit(learner.init)(jax.random.PRNGKey(0))
+    _, metrics = jax.jit(learner.update)(state, jnp.int32(5))
     assert int(metrics["fault"]) == 0
 
 

@@ -100,14 +100,16 @@ def test_steps_of_perturbed_policies_are_counted(diverse):
     assert max(steps) > 3 * 8
 
 
+@pytest.mark.slow
 def test_a_passive_policy_is_the_same_whatever_the_evaluator_remembers(diverse, recent):
+    assert learner().learnt(recent[0].evaluation).knowledge is None
     assert "perturbed_steps" not in recent[1][0]
     assert recent[0].evaluation.memory.earlier is None
     for one, other in zip(*(jax.tree.leaves(state.agent.policy) for state, _ in (recent, diverse)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_what_is_learnt_includes_held_out_policies(diverse, recent, fixed):
+def test_what_is_learnt_includes_held_out_policies(diverse, fixed):
     known = fixed.learnt(diverse[0].evaluation).knowledge
     assert known.held_out.returned.shape == (2,)
     assert known.others.returned.shape == (8,)
@@ -116,7 +118,6 @@ def test_what_is_learnt_includes_held_out_policies(diverse, recent, fixed):
     np.testing.assert_allclose(
         known.held_out.returned, memory.perturbed.slots.target[[4, 9], :2].mean(axis=1), rtol=1e-6
     )
-    assert learner().learnt(recent[0].evaluation).knowledge is None
 
 
 def test_perturbed_policies_have_fingerprints(diverse):

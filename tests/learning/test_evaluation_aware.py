@@ -108,7 +108,7 @@ def weights_of(gradient, frozen=False):
     return lambda update: weights(jnp.int32(update))
 
 
-@pytest.mark.parametrize("gradient", ["paired", "score"])
+@pytest.mark.parametrize("gradient", ["paired", pytest.param("score", marks=pytest.mark.slow)])
 def test_nothing_is_asked_of_the_policy_during_the_warm_up(gradient):
     for update in (0, 1):
         asked = weights_of(gradient)(update)
@@ -117,7 +117,7 @@ def test_nothing_is_asked_of_the_policy_during_the_warm_up(gradient):
         assert not np.asarray(asked.advantage).any()
 
 
-@pytest.mark.parametrize("gradient", ["paired", "score"])
+@pytest.mark.parametrize("gradient", ["paired", pytest.param("score", marks=pytest.mark.slow)])
 def test_the_ramp_is_one_ramp(gradient):
     """Half-way up the ramp, everything that β multiplies is half of what it is at the top, the bonus too."""
     asked = weights_of(gradient, frozen=True)  # so that updates differ in nothing else; there is no warm-up then

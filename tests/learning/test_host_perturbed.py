@@ -136,6 +136,7 @@ def replayed(world, act, seeds, horizon, keys):
     return shown, rewards
 
 
+@pytest.mark.slow
 def test_records_agree_with_a_replay_in_plain_gymnasium():
     trained = learner(
         world="gymnasium/CartPole-v1", horizon=40, context=(), context_updates=None, **{"evaluator.perturbed": 5}
@@ -198,6 +199,7 @@ def test_one_program_learns_from_all_updates(first):
     assert kinds(following) == kinds(state)
 
 
+@pytest.mark.slow
 def test_a_run_over_contexts_that_is_resumed_is_the_same_run(run, tmp_path, monkeypatch):
     """With new contexts in every update all episodes begin anew then, so that resuming changes nothing."""
     monkeypatch.setattr(Shift, "steps_before_failure", [int(run.metrics["perturbed_steps"].to_numpy()[:3].sum())])

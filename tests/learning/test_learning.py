@@ -47,7 +47,8 @@ def test_cartpole_on_the_host(tmp_path):
     assert learnt_return(config, tmp_path, last=5) > 120.0
 
 
-@pytest.mark.parametrize(("algorithm", "updates"), [("a2c", 700), pytest.param("ppo", 100, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "updates"), [("a2c", 700), ("ppo", 100)])
 def test_navigation(algorithm, updates, tmp_path):
     """The best possible return is −3.752; a random policy gets about −30."""
     config = evarl.preset("navigation")
@@ -55,6 +56,7 @@ def test_navigation(algorithm, updates, tmp_path):
     assert learnt_return(config, tmp_path, agent=agent, updates=updates) > -4.6
 
 
+@pytest.mark.slow
 def test_continuous_actions_learn(tmp_path):
     """Pendulum swings up: a random policy gets about −1 200 in 200 steps."""
     config = TrainConfig(

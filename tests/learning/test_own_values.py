@@ -52,6 +52,7 @@ def test_returns_and_what_is_remembered_go_on_with_the_evaluator(truncation):
     np.testing.assert_allclose(slots.target[0], np.asarray(returns).ravel(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_with_own_values_has_the_same_bits(tmp_path):
     config = evarl.with_settings(WORLDS["navigation"], OWN)
     whole = evarl.train(config, out=tmp_path / "whole", quiet=True, checkpoint_seconds=1e-3)

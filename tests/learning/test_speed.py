@@ -114,8 +114,8 @@ def small(name, world):
 @pytest.mark.parametrize(
     ("name", "world"),
     [
-        pytest.param("navigation", "navigation", marks=pytest.mark.slow),
-        ("minatar", "gymnax/SpaceInvaders-MinAtar"),
+        ("navigation", "navigation"),
+        pytest.param("minatar", "gymnax/SpaceInvaders-MinAtar", marks=pytest.mark.slow),
     ],
 )
 def test_savings_change_nothing_but_the_order_of_sums(name, world):

@@ -92,7 +92,7 @@ def test_with_a_feature_for_each_state_and_action_it_is_the_tabular_solution(end
     assert found.influence == pytest.approx(wanted.influence, abs=1e-8)
 
 
-@pytest.mark.parametrize("horizon", ["endless", "finite"])
+@pytest.mark.parametrize("horizon", [pytest.param("endless", marks=pytest.mark.slow), "finite"])
 def test_continuous_states_and_actions(horizon):
     """Within 4 standard errors and 8 %; the mean of the log is 40 % away."""
     steps = LENGTH if horizon == "finite" else 2000
@@ -109,17 +109,24 @@ def test_continuous_states_and_actions(horizon):
     assert abs(logged - true_value(LENGTH)) > 0.3 * abs(true_value(LENGTH))
 
 
-def test_discrete_actions():
+@pytest.mark.parametrize(
+    ("horizon", "values"),
+    [
+        pytest.param("finite", [1.27102392, 2.82407608], marks=pytest.mark.slow),
+        ("endless", [4.21875, 5.78125]),
+    ],
+)
+def test_discrete_actions(horizon, values):
     """The two-state chain over 5 steps and without end."""
     states = np.stack([one_hot(0), one_hot(1)])
-    for horizon, values in (("finite", [1.27102392, 2.82407608]), ("endless", [4.21875, 5.78125])):
-        found = estimate(chain_log().replace(log_prob=None), switching(0.3), horizon, states, 0.9)
-        assert found.converged
-        assert found.value == pytest.approx(np.mean(values), rel=0.02)
-        assert found.state_values == pytest.approx(values, rel=0.03)
-        assert abs(found.value - np.mean(values)) < 4 * found.standard_error + 1e-3
+    found = estimate(chain_log().replace(log_prob=None), switching(0.3), horizon, states, 0.9)
+    assert found.converged
+    assert found.value == pytest.approx(np.mean(values), rel=0.02)
+    assert found.state_values == pytest.approx(values, rel=0.03)
+    assert abs(found.value - np.mean(values)) < 4 * found.standard_error + 1e-3
 
 
+@pytest.mark.slow
 def test_terminations_end_the_value():
     """A coin that ends an episode with tails (action 0); each step is worth 1, and the policy tosses heads with 0.6."""
     action = np.random.default_rng(0).random((2000, 12)) < 0.5
@@ -161,6 +168,7 @@ def test_few_steps_have_no_standard_error():
     assert found.standard_error is None
 
 
+@pytest.mark.slow
 def test_one_compilation_serves_logs_of_all_lengths():
     from evarl.ope.dice_networks import _program
 

@@ -107,7 +107,9 @@ class TestKnownAnswers:
         np.testing.assert_allclose(fitted.v(np.eye(2), SWITCH), [1.27102392, 2.82407608], rtol=0.01)
         np.testing.assert_allclose(fitted.v(np.eye(2), SWITCH, np.array([4, 4])), [0.0, 1.0], atol=0.02)
 
-    @pytest.mark.parametrize(("time_feature", "exact"), [(True, -72.4127), (False, -83.285714)])
+    @pytest.mark.parametrize(
+        ("time_feature", "exact"), [(True, -72.4127), pytest.param(False, -83.285714, marks=pytest.mark.slow)]
+    )
     def test_grid_of_the_ope_literature(self, time_feature, exact, key):
         """γ = 1. With the clock, the value of 100 steps; without it, the value of walking until the end is reached."""
         data = logged(grid(), np.full((16, 4), 0.25), 1000, 100)
@@ -116,6 +118,7 @@ class TestKnownAnswers:
         assert fitted.start_value[-1] == pytest.approx(exact, rel=0.01)
         assert fitted.converged
 
+    @pytest.mark.slow
     def test_random_world_under_both_conventions(self, random_world, key):
         data, target, exact, expected = random_world
         sound = fit_policy(SMALL, data, tabular(target), 0.9, key)
@@ -137,6 +140,7 @@ class TestKnownAnswers:
         mean = 1 / (1 - 0.9 * 0.9)  # one of ten steps ends
         np.testing.assert_allclose(ends.v(states, actions), mean + np.array([-0.5, 0.0, 0.5]), rtol=0.08)
 
+    @pytest.mark.slow
     def test_gaussian_actions_over_ten_steps(self, key):
         config = dataclasses.replace(SMALL, time_feature=True)
         fitted = fit_policy(config, gaussian_log(), gaussian_policy(1.0), 0.9, key)

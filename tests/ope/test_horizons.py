@@ -28,6 +28,15 @@ def test_one_horizon_for_all_methods():
     for one in found.values():
         assert one.value == pytest.approx(EXACT.mean(), rel=0.06)
         assert one.estimand == "return of the policy over 5 steps, discounted by 0.9, from the 1000 logged starts"
+    with pytest.raises(InputError, match="horizon: endless is not possible for pdis"):
+        estimate(data, ("pdis",), horizon="endless")
+    with pytest.raises(InputError, match=r"fqe\.time-feature: True is not allowed with horizon endless"):
+        estimate(data, ("fqe",), fqe=SMALL, horizon="endless")
+
+
+@pytest.mark.slow
+def test_without_a_horizon():
+    data = chain_log(1000)
     endless = ope.FQEConfig(hidden_sizes=(16,), steps=2500, target_interval=50, learning_rate=3e-3)
     found = estimate(data, ("fqe", "dr"), fqe=endless, horizon="endless", resamples=50)
     for one in found.values():
@@ -37,10 +46,6 @@ def test_one_horizon_for_all_methods():
         )
     log, settings = ope.Log(data, DISCOUNT), ope.Settings(horizon="endless")
     assert not {one.name for one in _possible(log, settings, None)} & set(FORMS)
-    with pytest.raises(InputError, match="horizon: endless is not possible for pdis"):
-        estimate(data, ("pdis",), horizon="endless")
-    with pytest.raises(InputError, match=r"fqe\.time-feature: True is not allowed with horizon endless"):
-        estimate(data, ("fqe",), fqe=SMALL, horizon="endless")
 
 
 def ones(cut: bool) -> ope.LoggedData:

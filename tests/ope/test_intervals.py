@@ -21,7 +21,7 @@ def shares() -> np.ndarray:
     return np.concatenate(list(resampled_counts(np.random.default_rng(0), 200, 4000))) / 200
 
 
-@pytest.mark.parametrize("confidence", [0.8, 0.95])
+@pytest.mark.parametrize("confidence", [pytest.param(0.8, marks=pytest.mark.slow), 0.95])
 def test_coverage_where_all_is_well(shares, confidence):
     """A smooth, slightly skewed distribution: bootstrap and t are within two points of what they say, on each side."""
     x = np.random.default_rng(1).gamma(9.0, size=(REPETITIONS, 200))
@@ -47,7 +47,7 @@ def test_coverage_of_a_ratio(shares):
     assert coverage([percentile_interval(0.0, row, 0.9) for row in values], 0.2) == pytest.approx(0.9, abs=0.02)
 
 
-@pytest.mark.parametrize("size", [20, 300])
+@pytest.mark.parametrize("size", [20, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("draw", "mean"),
     [

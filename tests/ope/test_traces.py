@@ -105,6 +105,7 @@ def test_a_trace_of_one_on_policy_is_the_return(key):
     np.testing.assert_allclose(raw, reward @ 0.9 ** np.arange(length), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["retrace", "tree-backup"])
 def test_values_of_the_chain_with_fewer_backups(kind, key):
     data = logged(chain(), np.full((2, 2), 0.5), 200, 20)

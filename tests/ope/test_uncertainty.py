@@ -62,7 +62,7 @@ def _mean(one):
     return Summed.mean(one.contribution)
 
 
-@pytest.mark.parametrize("self_normalised", [False, True])
+@pytest.mark.parametrize("self_normalised", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_coverage_of_the_intervals_that_are_given(self_normalised):
     """Light tails: nearly all are given, and hold. Heavy tails: few are given, and most estimates carry a warning."""
     given, hold, warned = runs(0.5, self_normalised)

@@ -61,7 +61,7 @@ def gaussian(rng, count, shift):
     return Steps(reward, shift * action - shift**2 / 2, np.ones((count, 1), bool), 1.0)
 
 
-@pytest.mark.parametrize("self_normalised", [False, True])
+@pytest.mark.parametrize("self_normalised", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_intervals_hold_or_are_warned_of_with_log_normal_weights(self_normalised):
     """σ = 1 holds; of σ = 1.5, t holds in nine of ten and nine in ten estimates carry a warning."""
     for shift, least in ((1.0, 0.92), (1.5, 0.88)):

@@ -10,10 +10,9 @@ import evarl
 from evarl.cli.main import call
 from evarl.errors import InputError
 from evarl.evaluation.scenes import PolicyScenes, Scene, Walk, policy_scenes
-from evarl.learning.configuration import with_settings
-from evarl.learning.presets import preset
 from evarl.report.animation import DEPLOYMENT_MOMENTS, TEST_MOMENTS, animated, moments, still
 from evarl.worlds.crossing import ARRIVALS, GOAL, START, cell
+from tests.evaluation.test_sites import train_family
 from tests.evaluation.tiny import train_tiny
 
 STILL = 4
@@ -60,19 +59,7 @@ def test_the_mean_error_is_over_all_tests():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> evarl.Run:
-    settings = {
-        "environments": 4,
-        "contexts": 2,
-        "rollouts_per_start": 2,
-        "steps": 8,
-        "updates": 3,
-        "beta": 0.1,
-        "ramp": 1,
-    }
-    learnt = {"evaluator.warmup": 1, "evaluator.initial_steps": 2, "evaluator.steps": 1, "evaluator.batch_size": 8}
-    learnt |= {"evaluator.final_steps": 2}
-    config = with_settings(preset("crossing"), settings | learnt)
-    return evarl.train(config, out=tmp_path_factory.mktemp("tiny") / "run", quiet=True)
+    return train_family(tmp_path_factory.mktemp("tiny") / "run", seeds=2)
 
 
 def test_scenes_are_walks_on_the_map(run):

@@ -67,6 +67,7 @@ def test_the_agent_is_drawn_where_it_is(run):
         assert tuple(pixels[at[0], at[1]]) == (0x00, 0x72, 0xB2)
 
 
+@pytest.mark.slow
 def test_deterministic_episodes_are_all_the_same(run, tmp_path):
     made = evarl.video(run, tmp_path / "a.gif", episodes=2, deterministic=True)
     first, second = made.episodes

@@ -143,8 +143,18 @@ def test_continuous_actions_have_the_environments_shape_dtype_and_bounds(narrow,
         assert np.isclose(np.abs(actions[:, 0]), 0.1).mean() > 0.2
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-@pytest.mark.parametrize("world", ["navigation", "numbers", "narrow"])
+@pytest.mark.parametrize(
+    ("world", "deterministic"),
+    [
+        ("navigation", False),
+        ("numbers", True),
+        ("narrow", True),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("navigation", True), ("numbers", False), ("narrow", False))
+        ),
+    ],
+)
 def test_an_exported_policy_acts_alike(world, deterministic, request, tmp_path):
     pytest.importorskip("flatbuffers")
     run = request.getfixturevalue(world)

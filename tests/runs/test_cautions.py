@@ -31,6 +31,7 @@ def warnings_of(capsys, *arguments: str) -> list[str]:
     return [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")]
 
 
+@pytest.mark.slow
 def test_a_run_within_its_warm_up_says_so_first(tmp_path, capsys):
     assert warnings_of(capsys, "--updates", "5", "--out", str(tmp_path / "run"))[0] == UNFITTED
     kept = json.loads((tmp_path / "run" / "summary.json").read_text())

@@ -94,6 +94,7 @@ def test_evaluate_keeps_truth_and_critic_of_an_evaluator_that_was_not_fitted(unf
     assert list(frozen_values(run, 0)) == [EVALUATOR, CRITIC]
 
 
+@pytest.mark.slow
 def test_a_passive_evaluator_that_was_not_fitted_is_called_so(run, tmp_path, capsys):
     passive = train_tiny(tmp_path / "passive", updates=2, beta=0.0, evaluator_mode="colearned")
     assert call(["evaluate", str(run.path), *EVALUATE, "--seeds", "0", "--passive", str(passive.path)]) == 0

@@ -94,7 +94,22 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize("what", METRICS)
+SELDOM = (
+    "text for the return",
+    "lists",
+    "null updates",
+    "null seeds",
+    "float seeds",
+    "rows twice",
+    "no rows",
+    "a column less",
+)
+"""Other columns and rows that are wrong in the same way: `make test-slow` only."""
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.slow) if what in SELDOM else what for what in METRICS]
+)
 def test_resumed_metrics_that_are_not_the_runs_own(what, unfinished, capfd):
     """The newest checkpoint is dropped, so that training goes on and its rows would have to fit."""
     if what in ("another column", "a column less"):

@@ -84,6 +84,7 @@ def evarl_bytes(path) -> bytes:
     return data[8 + int.from_bytes(data[:8], "little") :]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_log(episodic, tmp_path):
     whole = train_once(episodic, tmp_path / "whole", log_megabytes=10)
     out = tmp_path / "resumed"
@@ -96,6 +97,7 @@ def test_a_resumed_run_has_the_same_log(episodic, tmp_path):
         assert same_data(again.logged_data(seed), whole.logged_data(seed))
 
 
+@pytest.mark.slow
 def test_worlds_on_the_host_are_logged(tmp_path):
     config = evarl.preset("navigation")
     small = {"world": "gymnasium/CartPole-v1", "horizon": 10, "updates": 3, "environments": 2, "steps": 24}

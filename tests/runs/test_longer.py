@@ -49,6 +49,7 @@ def test_fewer_updates_and_other_settings_are_refused(small, tmp_path):
     assert run.summary["updates"] == 12
 
 
+@pytest.mark.slow
 def test_annealed_learning_rates_are_those_of_the_new_total_from_there_on(small, tmp_path):
     """The step size of update 12 of 20 is 8/20 of the first; in the run of 12 it had come down to 1/12 before."""
     config = evarl.with_settings(small, {"agent.anneal_learning_rates": True, "agent.max_gradient_norm": 1e9})
@@ -62,6 +63,7 @@ def test_annealed_learning_rates_are_those_of_the_new_total_from_there_on(small,
     jax.tree.map(np.testing.assert_array_equal, found, jax.tree.map(lambda x: np.asarray(x)[1], expected.agent.policy))
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_while_it_became_longer_is_unfinished(small, tmp_path, monkeypatch):
     run = train_once(small, tmp_path / "run")
     before = (run.path / "config.json").read_bytes()
@@ -95,6 +97,7 @@ def stop_from(update: int):
     return lambda chunk: bool(chunk.updates[-1] >= update)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_whole_and_goes_on_as_if_nothing_had_been(tmp_path):
     """Of an evaluation-aware run: its evaluators too are those of the updates that were made."""
     whole = train_tiny(tmp_path / "whole", updates=14)
@@ -119,6 +122,7 @@ def test_a_stop_is_for_all_groups_of_seeds(small, tmp_path):
     assert run.policy_state(1) is not None
 
 
+@pytest.mark.slow
 def test_an_exception_in_a_callback_leaves_a_run_that_can_be_resumed(small, tmp_path):
     def fails(chunk):
         if chunk.first > 2:

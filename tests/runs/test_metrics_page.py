@@ -60,6 +60,10 @@ def test_every_metric_on_the_page_is_written(found):
 
 def test_columns_of_runs_are_those_of_the_page(found, tmp_path):
     assert set(train_tiny(tmp_path / "compiled").metrics.column_names) == found["a2c"] | set(COUNTED)
+
+
+@pytest.mark.slow
+def test_columns_of_runs_on_the_host_are_those_of_the_page(found, tmp_path):
     config = evarl.with_settings(preset("navigation"), HOST | {"assessment.start_states": "1 2"})
     assert set(train_once(config, tmp_path / "host").metrics.column_names) == found["a2c"] | set(COUNTED)
 

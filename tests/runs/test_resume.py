@@ -116,22 +116,24 @@ def test_ctrl_c_saves_and_exits_cleanly(tmp_path, number):
     assert not list((tmp_path / "run").rglob(".*"))
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(small, tmp_path, capfd):
+@pytest.mark.parametrize(
+    "damage", ["flipped", *(pytest.param(one, marks=pytest.mark.slow) for one in ("truncated", "emptied"))]
+)
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(damage, small, tmp_path, capfd):
     whole = train_once(small, tmp_path / "whole")
-    for damage in ("truncated", "flipped", "emptied"):
-        out = tmp_path / damage
-        shutil.copytree(whole.path, out)
-        (out / "summary.json").unlink()
-        newest = max((out / "checkpoints" / "seeds-0-1").iterdir())
-        data = bytearray(newest.read_bytes())
-        if damage == "flipped":
-            data[len(data) // 2] ^= 1
-        newest.write_bytes({"truncated": data[:-100], "flipped": data, "emptied": b""}[damage])
-        evarl.train(small, out=out, resume=True)
-        said = capfd.readouterr().err
-        assert f"{newest.name}: corrupt" in said
-        assert "falling back to the checkpoint before it" in said
-        assert same_files(whole.path, out, RESULTS)
+    out = tmp_path / damage
+    shutil.copytree(whole.path, out)
+    (out / "summary.json").unlink()
+    newest = max((out / "checkpoints" / "seeds-0-1").iterdir())
+    data = bytearray(newest.read_bytes())
+    if damage == "flipped":
+        data[len(data) // 2] ^= 1
+    newest.write_bytes({"truncated": data[:-100], "flipped": data, "emptied": b""}[damage])
+    evarl.train(small, out=out, resume=True)
+    said = capfd.readouterr().err
+    assert f"{newest.name}: corrupt" in said
+    assert "falling back to the checkpoint before it" in said
+    assert same_files(whole.path, out, RESULTS)
 
 
 @pytest.mark.slow

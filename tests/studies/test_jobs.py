@@ -58,15 +58,17 @@ class Interrupt:
 
 
 class Kill:
-    """Kills the worker of a job, once, while it trains."""
+    """Kills the worker of a job, once, as soon as it has begun and reports this text."""
 
-    def __init__(self, store, job):
-        self.store, self.job, self.done = store, job, None
+    def __init__(self, store, job, text=""):
+        self.store, self.job, self.text, self.done = store, job, text, None
 
     def __call__(self, finished, failed, running):
         done, text = self.store.progress(self.job)
-        if self.done is None and "update" in text:
-            os.kill(int((self.store.work(self.job) / "sittings").read_text()), signal.SIGKILL)
+        file = self.store.work(self.job) / "sittings"
+        worker = file.read_text() if file.exists() else ""
+        if self.done is None and worker and self.text in text:
+            os.kill(int(worker), signal.SIGKILL)
             self.done = done
 
 
@@ -175,10 +177,21 @@ def test_what_fails_stops_only_what_needs_it_and_what_is_finished_is_left_alone(
     assert again.begun == ()
 
 
-def test_a_killed_worker_is_reported_and_the_next_run_goes_on(store, tmp_path, monkeypatch):
+def test_a_killed_worker_is_reported_and_the_next_run_begins_anew(store):
+    job = quick()
+    failures = run_jobs([job], store, LocalWorkers(store, 1), Kill(store, job))
+    output = store.work(job) / "output.txt"
+    assert failures == {job.name: f"the worker was killed by SIGKILL; see {output}"}
+    assert not store.finished(job)
+    assert run_jobs([job], store, LocalWorkers(store, 1), Nobody()) == {}
+    assert store.record(job)["sittings"] == 2
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_killed_while_it_trained_goes_on(store, tmp_path, monkeypatch):
     """Its numbers are those of a run without trouble on two devices, but for what 300 updates make of rounding."""
     job = training()
-    failures = run_jobs([job], store, LocalWorkers(store, 1), Kill(store, job))
+    failures = run_jobs([job], store, LocalWorkers(store, 1), Kill(store, job, "update"))
     output = store.work(job) / "output.txt"
     assert failures == {job.name: f"the worker was killed by SIGKILL; see {output}"}
     assert not store.finished(job)

@@ -41,7 +41,7 @@ def test_a_killed_worker_costs_nothing_and_what_fails_stops_only_what_needs_it(r
     store.keep(kept, {"result": {"found": "earlier"}})
     wrong = training("wrong", world="navigaton")
     after = Job("after", "tabular", quick().settings, {"part": wrong})
-    kill = Kill(store, LONG)
+    kill = Kill(store, LONG, "update")
     failures = run_jobs([LONG, kept, first, second, after], store, RayWorkers(store, None, 2), kill)
     assert 0 < kill.done < TRAINING  # it was killed while it trained
     assert failures.keys() == {wrong.name, after.name}

@@ -18,11 +18,8 @@ EVARL = [sys.executable, "-c", "from evarl.cli.main import main; main()"]
 REPRODUCE = ["reproduce", "--scale", "smoke", "--workers", "1"]  # what a job has compiled, the next one reads
 
 
-@pytest.fixture(scope="module", params=["mismatch", pytest.param("all", marks=pytest.mark.slow)])
-def smoke(request, tmp_path_factory):
-    """A study, or all of them, stopped by Ctrl-C once a job is finished, and gone on with."""
-    folder = tmp_path_factory.mktemp("smoke")
-    command = [*REPRODUCE, request.param, "--out", str(folder), "--json"]
+def begun(folder, command):
+    """What is finished of a study that is stopped by Ctrl-C after its first job."""
     first = subprocess.Popen([*EVARL, *command], stderr=subprocess.PIPE, text=True)
     while not list(folder.glob("jobs/*.json")) and first.poll() is None:
         time.sleep(0.2)
@@ -32,6 +29,18 @@ def smoke(request, tmp_path_factory):
     assert "go on with the same command" in said
     kept = {path.name: path.stat().st_mtime_ns for path in folder.glob("jobs/*.json")}
     assert kept
+    return kept
+
+
+LONG = ("mismatch", "all")
+
+
+@pytest.fixture(scope="module", params=["tabular", *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)])
+def smoke(request, tmp_path_factory):
+    """A study of one job; or one of several, or all of them, stopped and gone on with."""
+    folder = tmp_path_factory.mktemp("smoke")
+    command = [*REPRODUCE, request.param, "--out", str(folder), "--json"]
+    kept = begun(folder, command) if request.param in LONG else {}
     with redirect_stdout(StringIO()) as told:
         assert call(command) == 0
     for name, written in kept.items():

@@ -77,6 +77,7 @@ def test_what_is_undecided_shows_an_interval_with_both_answers():
     assert check.interval[0] < 0 < check.interval[1]
 
 
+@pytest.mark.slow
 def test_wrong_verdicts_are_rare():
     """Where nothing differs, a claim of one part is decided in 5 % of all cases, half of them in either way; one of several
     parts holds less often still, and fails in 2.5 % at the most.

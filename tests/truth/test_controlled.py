@@ -145,6 +145,7 @@ def test_the_true_value_leaves_no_noise_without_dice(key):
     assert found.returns.std() > 0.3
 
 
+@pytest.mark.slow
 def test_the_true_value_leaves_the_noise_of_resampling(key):
     """Var_μ V / fresh + Σ_t γ^{2t} E Σ_a π² σ² / M."""
     world, policy = layers(random=True)

@@ -193,7 +193,9 @@ def frequencies(world, policy):
     return np.array(rows) / np.sum(rows)
 
 
-@pytest.mark.parametrize("case", [lambda: (chain(horizon=5), SWITCH), lambda: random_mdp(horizon=5)])
+@pytest.mark.parametrize(
+    "case", [pytest.param(lambda: (chain(horizon=5), SWITCH), marks=pytest.mark.slow), lambda: random_mdp(horizon=5)]
+)
 def test_visited_states_have_their_exact_frequencies(case, key):
     world, policy = case()
     found = simulator_for(world).visited_states(follow(policy), key, 2000, environments=1000, episodes=40)

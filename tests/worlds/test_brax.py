@@ -110,6 +110,7 @@ def test_spaces_horizon_and_discount() -> None:
     assert (world.horizon, world.discount, world.pool_size) == (1000, 0.99, 256)
 
 
+@pytest.mark.slow
 def test_backends() -> None:
     assert make_world("brax/reacher").environment.backend == "spring"
     for backend in BACKENDS:
@@ -124,6 +125,7 @@ def test_names_construct_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"brax/ant", "brax/halfcheetah", "brax/reacher"} <= set(names())
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_and_no_log_is_written(tmp_path: Path) -> None:
     program = "from evarl.worlds import make_world; make_world('brax/halfcheetah')"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -22,10 +22,10 @@ JAX_WORLDS = [
     pytest.param("gymnax/Asterix-MinAtar", marks=pytest.mark.slow),
     "gymnax/Breakout-MinAtar",
     pytest.param("gymnax/Freeway-MinAtar", marks=pytest.mark.slow),
-    "gymnax/SpaceInvaders-MinAtar",
+    pytest.param("gymnax/SpaceInvaders-MinAtar", marks=pytest.mark.slow),
     "gymnax/CartPole-v1",
     "gymnax/Pendulum-v1",
-    "brax/reacher",
+    pytest.param("brax/reacher", marks=pytest.mark.slow),  # tests/worlds/test_brax.py has another one
     pytest.param("brax/halfcheetah", marks=pytest.mark.slow),
     pytest.param("brax/ant", marks=pytest.mark.slow),
 ]

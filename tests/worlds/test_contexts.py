@@ -209,7 +209,10 @@ SLOW = [
     "gymnax/Asterix-MinAtar",
     "gymnax/Freeway-MinAtar",
     "gymnax/Seaquest-MinAtar",
+    "gymnax/SpaceInvaders-MinAtar",
     "gymnax/Pong-misc",
+    "gymnax/FourRooms-misc",
+    "gymnax/Acrobot-v1",
     "brax/halfcheetah",
     "brax/inverted_pendulum:mjx",
     "brax/inverted_pendulum:positional",
@@ -241,7 +244,10 @@ def test_every_context_acts_and_the_defaults_are_the_plain_world(name: str) -> N
     assert world.action_space == plain.action_space
 
 
-@pytest.mark.parametrize("game", ["Asterix", "SpaceInvaders", "Freeway", "Seaquest"])
+@pytest.mark.parametrize(
+    "game",
+    ["Asterix", "SpaceInvaders", *(pytest.param(game, marks=pytest.mark.slow) for game in ("Freeway", "Seaquest"))],
+)
 def test_all_whole_numbers_of_games_are_tried_and_stay_whole(game: str) -> None:
     name = f"gymnax/{game}-MinAtar"
     world = make_world(name, context=FAMILIES[name])
@@ -607,6 +613,7 @@ def test_frozen_lake_varies_by_an_argument(capsys: pytest.CaptureFixture[str]) -
     assert "success_rate  0.333333  0     1   probability that a step goes" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_tiny_training_over_an_argument_of_make(tmp_path: Any) -> None:
     settings = {"world": "gymnasium/FrozenLake-v1", "context": ("success_rate=0.2,0.9",), "horizon": 8, "beta": 0.5}
     settings |= {"updates": 2, "steps": 8, "environments": 4, "contexts": 2, "rollouts_per_start": 2, "seeds": 1}

@@ -160,7 +160,7 @@ def assess(
     >>> import evarl, tempfile
     >>> fitted = {"evaluator.warmup": 1, "evaluator.initial_steps": 5, "beta": 0.05, "updates": 2, "steps": 8}
     >>> run = evarl.train(evarl.with_settings(evarl.preset("navigation"), fitted), out=tempfile.mkdtemp(), quiet=True)
-    >>> evarl.assess(run).mean_returns.shape
+    >>> evarl.assess(run, interval=False).mean_returns.shape
     (4,)
     """
     run = opened(run)

@@ -93,9 +93,8 @@ def evaluate(
     A policy of another package (`policy`, as `evarl.wrap_policy` takes it, or `policy_import`, as "module:name") is evaluated in
     place of the run's own: it is measured once, and the evaluator of each seed predicts its value from its assessment.
 
-    >>> import dataclasses, evarl, tempfile
-    >>> evaluator = dataclasses.replace(evarl.preset("navigation").evaluator, warmup=1, initial_steps=5)
-    >>> small = {"beta": 0.05, "updates": 2, "environments": 2, "steps": 8, "evaluator": evaluator}
+    >>> import evarl, tempfile
+    >>> small = {"updates": 2, "environments": 2, "steps": 8}
     >>> run = evarl.train("navigation", out=tempfile.mkdtemp(), quiet=True, **small)
     >>> evarl.evaluate(run, rollouts=2, states=2).distinct
     1
