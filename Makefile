@@ -38,7 +38,7 @@ results: setup
 	$(RUN)/python -m evarl.studies.documents
 
 test: setup
-	$(RUN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	OPENBLAS_NUM_THREADS=1 $(RUN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # The numerical tests as on another processor, so that no tolerance is that of one machine: OpenBLAS with the kernel of the
 # Pentium 4, NumPy without AVX, and XLA, whose unoptimised programs in `make test` neither fuse nor vectorise, with AVX2 and
