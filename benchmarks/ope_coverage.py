@@ -1,7 +1,8 @@
 """`make ope-coverage`: how often the intervals of off-policy estimates contain the exact value, and what is said where not.
 
 Every registered method is asked about the worlds of `benchmarks.ope_coverage_cases`, many times each. Results are written after
-every block of repetitions; a run that was stopped goes on where it was, unless the package has changed.
+every block of repetitions; a run that was stopped goes on where it was, unless the package has changed. After a change that
+should not matter, `--recheck-blocks N` repeats N blocks at random and goes on if they are the same.
 """
 
 import concurrent.futures
@@ -15,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tyro
 
 from benchmarks.about import about
@@ -197,11 +199,35 @@ def opened(out: Path, methods: tuple[str, ...]) -> dict[str, Any]:
     return {"about": about(), "digest": now, "methods": list(methods), "jobs": {}}
 
 
+def recheck(out: Path, blocks: int) -> None:
+    """Repeat some stored blocks; if their counts are the same, results of other sources count as those of the present ones."""
+    found: dict[str, Any] = json.loads(out.read_text())
+    before, now = found["digest"], digest()
+    known = {job.name: job for job in jobs(CASES, tuple(found["methods"]), 10_000)}
+    names = np.random.default_rng(int(now, 16)).permutation([name for name in found["jobs"] if name in known])[:blocks]
+    context = multiprocessing.get_context("spawn")
+    os.environ |= {name: value for name, value in WORKERS.items() if name not in os.environ}
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
+        for name, again in zip(names, pool.map(run_job, [known[name] for name in names]), strict=True):
+            if list(map(_untimed, again.values())) != list(map(_untimed, found["jobs"][name].values())):
+                raise SystemExit(f"{name}: has other counts with the present sources; all must be measured anew")
+            print(f"the same: {name}", flush=True)
+    found.setdefault("rechecked", []).append({"before": before, "now": now, "blocks": list(names), "about": about()})
+    write(out, found | {"digest": now})
+
+
+def _untimed(counts: dict[str, Any]) -> dict[str, Any]:
+    """Counts, with sums of errors to the digits that the order of additions leaves."""
+    rounded = {name: float(f"{counts[name]:.6g}") for name in ("bias", "square")}
+    return {name: value for name, value in counts.items() if name != "seconds"} | rounded
+
+
 def main(
     quick: bool = False,
     repetitions: int = 400,
     methods: tuple[str, ...] | None = None,
     processes: int = 2,
+    recheck_blocks: int = 0,
     out: Path | None = None,
     page: Path | None = PAGE,
 ) -> None:
@@ -212,6 +238,7 @@ def main(
         repetitions: of each method in each world.
         methods: those that are measured; all that are registered when not given.
         processes: that run at a time.
+        recheck_blocks: repeat so many blocks that were measured before the package changed, and go on if they are the same.
         out: file for the figures.
         page: file that the table is written to.
     """
@@ -219,6 +246,8 @@ def main(
     wanted = 4 if quick else repetitions
     cases = tuple(one for one in CASES if one.horizon == 5 and not one.many) if quick else CASES
     out = out or (ROOT / "runs" / "ope-coverage-quick.json" if quick else FIGURES)
+    if recheck_blocks:
+        recheck(out, recheck_blocks)
     found = opened(out, asked)
     measure(found, out, cases, wanted, processes)
     print(full_table(found))
