@@ -97,7 +97,9 @@ def page_text(found: dict[str, Any]) -> str:
     met = f"Not met by {len(bad)} of {len(every)} rows:\n\n{_table(bad)}" if bad else f"Met by all {len(every)} rows."
     worlds = len({row.case for row in every})
     about = f"{worlds} worlds, 200 trajectories in each log; *logs* is the least number of them in a world."
-    return f"{about} Numbers of worlds by verdict:\n\n{summary}\n\n{met}"
+    missing = [_label(method) for method in found["methods"] if method not in {row.method for row in every}]
+    left = f" Not measured with this version: {', '.join(missing)}." if missing else ""
+    return f"{about}{left} Numbers of worlds by verdict:\n\n{summary}\n\n{met}"
 
 
 def _table(these: Iterable[Row]) -> str:
