@@ -150,3 +150,11 @@ def test_the_command_compare(run, modules, tmp_path, capsys):
     assert "down: is about an outside policy, and files do not decide what is executed" in capsys.readouterr().err
     assert call(["compare", "down", str(run.path), *given, "--threshold", "-46"]) == 2
     assert "was trained here; the last must be a directory for the policy given" in capsys.readouterr().err
+
+
+def test_a_directory_for_another_discount_is_refused_before_the_policy_is_loaded(run, modules, capsys):
+    evarl.outside_directory("undiscounted", up(), "navigation")
+    arguments = ["compare", str(run.path), "undiscounted", "--policy-sb3", "no such file.zip", "--threshold", "-46"]
+    assert call(arguments) == 2
+    message = "undiscounted: holds a policy with discount 1.0, and discount 0.99 is needed here; give another directory"
+    assert capsys.readouterr().err == f"evarl: {message}\n"

@@ -78,14 +78,14 @@ def run(arguments: list[str]) -> int:
 
 def _runs(command: Compare) -> list[Any]:
     """The runs, the last of them as that of the policy of another package if one is named."""
-    policy = given_policy(command)
-    if policy is None:
+    if command.policy_sb3 is None and command.policy_import is None:
+        given_policy(command)  # refuses options of a policy that is not named
         return list(command.runs)
     if len(command.runs) < 2:
         raise InputError(
             f"runs: '{command.runs[0]}' is the directory of the policy; must be one or more runs before it, to compare it with"
         )
-    from evarl.evaluation.outside import outside_directory  # imports JAX
+    from evarl.evaluation.outside import outside_configuration, outside_directory  # imports JAX
     from evarl.runs.outside import SEED, is_outside
     from evarl.runs.run import Run
 
@@ -93,5 +93,6 @@ def _runs(command: Compare) -> list[Any]:
     runs = [Run.load(path) for path in paths]
     if (Path(directory) / "config.json").exists() and not is_outside(Run.load(directory), SEED):
         raise InputError(f"runs: '{directory}' was trained here; the last must be a directory for the policy given")
-    task = runs[0].config
-    return [*runs, outside_directory(directory, policy, task.world, task.horizon, task.discount)]
+    task = runs[0].config.world, runs[0].config.horizon, runs[0].config.discount
+    outside_configuration(directory, *task)  # refuses the directory before the policy is loaded, which can be slow
+    return [*runs, outside_directory(directory, given_policy(command), *task)]
