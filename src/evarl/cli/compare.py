@@ -14,13 +14,16 @@ from evarl.cli.parsing import OpensRuns, parse
 from evarl.cli.tables import PlainTable, print_table
 from evarl.errors import InputError, plain_text
 
+UNTESTED = "an earlier candidate failed"
+"""Why candidates are not tested; there is no other reason."""
+
 
 @dataclass(frozen=True)
 class Compare(OpensRuns, ImportOptions):
     """Test J ≥ threshold for the policies of some runs, in the order of their predictions, until the first fails.
 
     All seeds of the runs are candidates. The family-wise error, that any of them is certified and does not reach the threshold,
-    is at most alpha.
+    is at most alpha. Predictions are clipped to the possible returns, and those that are far outside of them come last.
 
     A policy of another package, given by --policy-sb3 or --policy-import, is a candidate as well: the last RUN is
     then the directory for its certificates, which is made if need be, and the first evaluator of the runs predicts its value.
@@ -51,7 +54,7 @@ def run(arguments: list[str]) -> int:
     if command.test.json:
         rows = [
             {"run": one.run, "seed": one.seed, "outside": one.outside, "predicted": one.predicted}
-            | ({"outcome": "not tested"} if one.issued is None else record(one.issued))
+            | ({"outcome": "not tested", "reason": UNTESTED} if one.issued is None else record(one.issued))
             for one in found
         ]
         said = {"threshold": effort.threshold, "alpha": effort.alpha, "family_wise_error": error}
@@ -59,7 +62,7 @@ def run(arguments: list[str]) -> int:
     else:
         table = PlainTable("candidate", "predicted J", "outcome", "J is at least", "rollouts", "certificate", box=None)
         for one in found:
-            cells = ["not tested", "—", "—", "—"]
+            cells = [f"not tested: {UNTESTED}", "—", "—", "—"]
             if one.issued is not None:
                 conclusion = one.issued.certificate.conclusion
                 bound = "—" if conclusion.bound is None else f"{conclusion.bound:.4g}"
