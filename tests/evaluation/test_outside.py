@@ -1,6 +1,7 @@
 """Policies of other packages in `evaluate` and `compare`: values that are known beforehand."""
 
 import json
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ from evarl.policies import from_numpy
 from evarl.truth.exact import policy_values
 from evarl.worlds.crossing import START as CELL, cell
 from tests.evaluation.test_sites import SITES, train_family
-from tests.evaluation.tiny import train_tiny
+from tests.evaluation.tiny import constant, train_tiny, with_evaluators
 
 HEIGHTS = np.array([0.25, 0.45, 0.65, 0.85] + [1.0] * 46)
 """Where a policy that only goes up is after each of the 50 steps in navigation; nothing stands at its left edge."""
@@ -150,3 +151,47 @@ def test_the_command_compare(run, modules, tmp_path, capsys):
     assert "down: is about an outside policy, and files do not decide what is executed" in capsys.readouterr().err
     assert call(["compare", "down", str(run.path), *given, "--threshold", "-46"]) == 2
     assert "was trained here; the last must be a directory for the policy given" in capsys.readouterr().err
+
+
+def test_a_directory_for_another_discount_is_refused_before_the_policy_is_loaded(run, modules, capsys):
+    evarl.outside_directory("undiscounted", up(), "navigation")
+    arguments = ["compare", str(run.path), "undiscounted", "--policy-sb3", "no such file.zip", "--threshold", "-46"]
+    assert call(arguments) == 2
+    message = "undiscounted: holds a policy with discount 1.0, and discount 0.99 is needed here; give another directory"
+    assert capsys.readouterr().err == f"evarl: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("beyond", "order"),
+    [((1.0, -0.5), [("own", 1), ("own", 0), ("up", 0)]), ((0.01, 0.02), [("own", 0), ("own", 1), ("up", 0)])],
+    ids=["far beyond what is possible comes last", "a little beyond is as good as the best"],
+)
+def test_impossible_predictions_do_not_decide_the_order(beyond, order, run, modules):
+    """Evaluators that always say the same: the greatest possible return, and some share of the range more."""
+    low, high = run.world.return_range()
+
+    def saying(seed, learnt):
+        learnt = constant(seed, learnt)
+        mean = 0 * learnt.state.target.mean + high + beyond[seed] * (high - low)
+        return learnt.replace(state=learnt.state.replace(target=learnt.state.target.replace(mean=mean)))
+
+    own = with_evaluators(run, Path("own"), saying)
+    directory = evarl.outside_directory("up", up(), "navigation", discount=run.config.discount)
+    lines = []
+    terms = evarl.Terms(threshold=high - 0.1 * (high - low), rollouts=100)  # none reaches it
+    found = evarl.compare_policies([directory, own], terms, again=True, notify=lines.append)
+    assert [(one.run, one.seed) for one in found] == order
+    assert [one.issued is None for one in found] == [False, True, True]
+    assert sum(f"possible returns, {low:g} to {high:g}; it comes last" in line for line in lines) == 2 * (
+        beyond[0] == 1
+    )
+
+
+def test_the_table_says_why_a_candidate_was_not_tested(run, modules, capsys):
+    threshold = str(run.world.return_range()[1] - 1)
+    given = ["--policy-import", "evaluated_policies:down", "--threshold", threshold, "--rollouts", "300", "--again"]
+    assert call(["compare", str(run.path), "down", *given]) == 1
+    assert capsys.readouterr().out.count("not tested: an earlier candidate failed") == 2
+    assert call(["compare", str(run.path), "down", *given, "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)["candidates"]
+    assert [row.get("reason") for row in rows] == [None, *["an earlier candidate failed"] * 2]

@@ -16,7 +16,7 @@ from evarl.certificates.certified_policy import CertifiedPolicy, open_policy
 from evarl.certificates.claims import CLAIMS
 from evarl.certificates.evidence import STARTS, Notify, PolicyTest
 from evarl.certificates.issue import Issued, fulfil
-from evarl.certificates.planning import make_protocol
+from evarl.certificates.planning import make_protocol, return_range
 from evarl.certificates.protocol import Terms, policy_name
 from evarl.errors import InputError
 from evarl.runs.machine import keep_compiled_programs
@@ -24,7 +24,11 @@ from evarl.runs.outside import OutsideRun
 from evarl.runs.run import Run
 from evarl.settings import checked
 from evarl.simulation.simulator import simulator_for
+from evarl.stats import inputs
 from evarl.worlds.world import AnyWorld, Key
+
+SLACK = 0.1
+"""How far a prediction may be outside of the possible returns, relative to their range, before it is no reason to test early."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ def compare_policies(
     """Test J ≥ threshold for the final policies of all seeds of some runs, in the order of their predictions.
 
     A policy of another package is given as what `outside_directory` returns. It has no evaluator, and its value is predicted by
-    that of the first candidate that has one, from an assessment. What is certified does not depend on predictions being right.
+    that of the first candidate that has one, from an assessment. The error does not depend on predictions being right.
+    Predictions are clipped to the possible returns, and those that are far outside of them come last.
 
     The family-wise error, the probability that any candidate is certified and does not reach the threshold, is at most α. The
     comparison is registered in the ledgers of all candidates before the first rollout, tested or not.
@@ -75,8 +80,9 @@ def compare_policies(
     # The random numbers of the assessments are derived from the candidates and the terms, like those of the rollouts.
     key = hashes.random_key(hashes.of_data([sorted(digests), terms.threshold, terms.alpha, terms.nonce]))
     start_key, assessment_key = jax.random.split(jnp.asarray(key))
+    possible, _ = return_range(policies[0], terms)
     predicted = _predicted(policies, start_key, assessment_key)
-    order = np.argsort(-np.asarray(predicted), kind="stable").tolist()
+    order = _order(policies, predicted, possible, notify)
     ranked = tuple(digests[i] for i in order)
     protocols = [make_protocol(one, terms, candidates=ranked) for one in policies]
     ledger.register_comparison([(one.run.path, made) for one, made in zip(policies, protocols, strict=True)], again)
@@ -88,7 +94,7 @@ def compare_policies(
         found[i] = fulfil(PolicyTest(protocol, one), again, sign_with, notify)
         return found[i].outcome == "certified"
 
-    fixed_sequence(predicted, test)
+    fixed_sequence(-np.argsort(order), test)
     return [
         Candidate(str(policies[i].run.path), policies[i].seed, predicted[i], found.get(i), protocols[i].outside)
         for i in order
@@ -112,6 +118,22 @@ def _predicted(policies: list[CertifiedPolicy], start_key: Key, assessment_key: 
             predict = first.assessed(key, one.run)
         found.append(float(predict(simulator_for(one.world).start_states(start_key, STARTS).queries).mean()))
     return found
+
+
+def _order(
+    policies: list[CertifiedPolicy], predicted: list[float], possible: tuple[float, float], notify: Notify
+) -> list[int]:
+    """The candidates from the most to the least promising; of equal ones, final policies of runs before outside policies."""
+    told = inputs.vector("predictions", predicted, of="candidates")
+    likely = np.clip(told, *possible)
+    impossible = np.abs(told - likely) > SLACK * (possible[1] - possible[0])
+    for i in np.flatnonzero(impossible):
+        notify(
+            f"{policies[i].run.path} seed {policies[i].seed}: the evaluator knows nothing about it, its prediction "
+            f"{told[i]:.4g} is not among the possible returns, {possible[0]:g} to {possible[1]:g}; it comes last"
+        )
+    outside = [isinstance(one.run, OutsideRun) for one in policies]
+    return np.lexsort((outside, -likely, impossible)).tolist()
 
 
 def earlier_tests(candidates: Sequence[Candidate]) -> list[Attempt]:

@@ -14,13 +14,16 @@ from evarl.cli.parsing import OpensRuns, parse
 from evarl.cli.tables import PlainTable, print_table
 from evarl.errors import InputError, plain_text
 
+UNTESTED = "an earlier candidate failed"
+"""Why candidates are not tested; there is no other reason."""
+
 
 @dataclass(frozen=True)
 class Compare(OpensRuns, ImportOptions):
     """Test J ≥ threshold for the policies of some runs, in the order of their predictions, until the first fails.
 
     All seeds of the runs are candidates. The family-wise error, that any of them is certified and does not reach the threshold,
-    is at most alpha.
+    is at most alpha. Predictions are clipped to the possible returns, and those that are far outside of them come last.
 
     A policy of another package, given by --policy-sb3 or --policy-import, is a candidate as well: the last RUN is
     then the directory for its certificates, which is made if need be, and the first evaluator of the runs predicts its value.
@@ -51,7 +54,7 @@ def run(arguments: list[str]) -> int:
     if command.test.json:
         rows = [
             {"run": one.run, "seed": one.seed, "outside": one.outside, "predicted": one.predicted}
-            | ({"outcome": "not tested"} if one.issued is None else record(one.issued))
+            | ({"outcome": "not tested", "reason": UNTESTED} if one.issued is None else record(one.issued))
             for one in found
         ]
         said = {"threshold": effort.threshold, "alpha": effort.alpha, "family_wise_error": error}
@@ -59,7 +62,7 @@ def run(arguments: list[str]) -> int:
     else:
         table = PlainTable("candidate", "predicted J", "outcome", "J is at least", "rollouts", "certificate", box=None)
         for one in found:
-            cells = ["not tested", "—", "—", "—"]
+            cells = [f"not tested: {UNTESTED}", "—", "—", "—"]
             if one.issued is not None:
                 conclusion = one.issued.certificate.conclusion
                 bound = "—" if conclusion.bound is None else f"{conclusion.bound:.4g}"
@@ -78,14 +81,14 @@ def run(arguments: list[str]) -> int:
 
 def _runs(command: Compare) -> list[Any]:
     """The runs, the last of them as that of the policy of another package if one is named."""
-    policy = given_policy(command)
-    if policy is None:
+    if command.policy_sb3 is None and command.policy_import is None:
+        given_policy(command)  # refuses options of a policy that is not named
         return list(command.runs)
     if len(command.runs) < 2:
         raise InputError(
             f"runs: '{command.runs[0]}' is the directory of the policy; must be one or more runs before it, to compare it with"
         )
-    from evarl.evaluation.outside import outside_directory  # imports JAX
+    from evarl.evaluation.outside import outside_configuration, outside_directory  # imports JAX
     from evarl.runs.outside import SEED, is_outside
     from evarl.runs.run import Run
 
@@ -93,5 +96,6 @@ def _runs(command: Compare) -> list[Any]:
     runs = [Run.load(path) for path in paths]
     if (Path(directory) / "config.json").exists() and not is_outside(Run.load(directory), SEED):
         raise InputError(f"runs: '{directory}' was trained here; the last must be a directory for the policy given")
-    task = runs[0].config
-    return [*runs, outside_directory(directory, policy, task.world, task.horizon, task.discount)]
+    task = runs[0].config.world, runs[0].config.horizon, runs[0].config.discount
+    outside_configuration(directory, *task)  # refuses the directory before the policy is loaded, which can be slow
+    return [*runs, outside_directory(directory, given_policy(command), *task)]
