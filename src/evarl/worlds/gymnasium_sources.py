@@ -88,6 +88,12 @@ class Source:
                 raise InputError(
                     f"world: '{self.world}' cannot be made here: {' '.join(str(error).split())}"
                 ) from error
+            except TypeError as error:
+                if "'render_mode'" not in str(error):
+                    raise
+                raise InputError(
+                    f"world: {self.world} takes no render_mode, and cannot be drawn; give its __init__ this argument"
+                ) from error
 
     def horizon(self, probe: gymnasium.Env[Any, Any]) -> int | None:
         """The time limit that is registered, or that of an environment from a function; None if there is none."""
