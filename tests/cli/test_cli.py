@@ -107,6 +107,18 @@ def test_an_occupied_directory_is_refused(tmp_path, capsys):
         ),
         (["train", "navigation", "--seed", "-1"], "seeds -1 to -1 are not allowed"),
         (["train", "navigation", "--sedes", "3"], "--sedes: unknown option; did you mean --seeds?"),
+        (["train", "navigation", "--update", "3"], "--update: unknown option; did you mean --updates?"),
+        (
+            ["train", "navigation", "--base-update", "3"],
+            "--base-update: unknown option; did you mean --assessment.base-updates?",
+        ),
+        *(
+            (
+                ["train", "navigation", name, "3"],
+                f"{name}: unknown option; training takes --updates × --environments × --steps, so set --updates",
+            )
+            for name in ("--timesteps", "--total-timesteps", "--total_timesteps")
+        ),
         (["train", "navigation", "--beta", "x"], "beta: 'x' is not allowed; must be a number"),
         (["train", "navigation", "--horizon", "1.5"], "horizon: '1.5' is not allowed; must be a whole number"),
         (["train", "navigation", "--gradient", "criti"], "gradient: unknown 'criti'; did you mean 'critic'?"),

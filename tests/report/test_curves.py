@@ -79,3 +79,14 @@ def test_the_command_writes_the_picture(run, capsys, tmp_path):
 def test_bad_input_is_refused(run, options, message):
     with pytest.raises(InputError, match=message):
         evarl.plot(run, **options)
+
+
+def test_two_seeds_have_no_interval(tmp_path):
+    run = evarl.train("navigation", environments=2, steps=50, updates=2, seeds=2, out=tmp_path / "run", quiet=True)
+    for summary in ("mean", "iqm"):
+        curve = learning_curve(run, "return", "a", smooth=1, summary=summary)
+        np.testing.assert_allclose(curve.middle, values(run).mean(axis=0))
+        assert np.isnan([curve.low, curve.high]).all()
+    (panel,) = evarl.plot(run).axes
+    assert (len(panel.get_lines()), len(panel.collections)) == (2 + 1, 0)
+    assert panel.get_legend().get_title().get_text() == "mean over seeds"

@@ -5,6 +5,7 @@ import re
 import sys
 from dataclasses import dataclass
 
+import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -188,6 +189,77 @@ def test_what_cannot_be_drawn_is_refused():
         InputError, match="tabular/chain cannot be drawn; a world of your own is drawn by a method picture"
     ):
         drawing_of(make_world("tabular/chain"))
+
+
+PLAIN = """
+import gymnasium
+
+
+class Plain(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 0, 1.0, False, False, {}
+
+
+class Named(Plain):
+    metadata = {"render_modes": ["rgb_array"]}
+
+
+class Unwritten(Named):
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+
+for kind in (Plain, Named, Unwritten):
+    gymnasium.register(f"Evarl{kind.__name__}-v0", kind, max_episode_steps=3)
+"""
+WANTED = "give it the argument render_mode, a render() that returns uint8[height, width, 3], and rgb_array in "
+WANTED += "metadata['render_modes']"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("EvarlPlain-v0", f"has no rendering as rgb_array (its metadata names []); {WANTED}"),
+        ("EvarlNamed-v0", "takes no render_mode, and cannot be drawn; give its __init__ this argument"),
+        ("EvarlUnwritten-v0", f"has no rendering as rgb_array (its render() is not implemented); {WANTED}"),
+        (
+            "Plain",
+            "has no rendering as rgb_array (its render() is not implemented); the function must make one with "
+            "render_mode='rgb_array', whose render() returns uint8[height, width, 3]",
+        ),
+    ],
+)
+def test_an_environment_without_rendering_is_refused_in_one_line(name, message, tmp_path, monkeypatch, capsys):
+    (tmp_path / "evarl_plain.py").write_text(PLAIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    world, out = f"gymnasium/evarl_plain:{name}", str(tmp_path / "run")
+    try:
+        shape = [
+            "--updates",
+            "1",
+            "--environments",
+            "2",
+            "--steps",
+            "8",
+            "--agent.ppo.minibatches",
+            "2",
+            "--horizon",
+            "3",
+        ]
+        assert call(["train", world, *shape, "--out", out, "--quiet"]) == 0
+        capsys.readouterr()
+        assert call(["video", out, "--allow-module", "evarl_plain"]) == 2
+        assert capsys.readouterr().err == f"evarl: world: {world} {message}\n"
+    finally:
+        sys.modules.pop("evarl_plain")
+        for kind in ("Plain", "Named", "Unwritten"):
+            gymnasium.registry.pop(f"Evarl{kind}-v0")
 
 
 @pytest.mark.slow

@@ -115,6 +115,13 @@ def test_unknown_ids_suggest_the_nearest_of_the_registry(wrong: str, nearest: st
         make_world(f"gymnasium/{wrong}", horizon=5)
 
 
+def test_an_id_that_is_like_no_other_may_be_in_a_module() -> None:
+    with pytest.raises(
+        InputError, match=r"unknown 'gymnasium/Inventory-v0'; .* its module: gymnasium/MODULE:Inventory-v0$"
+    ):
+        make_world("gymnasium/Inventory-v0")
+
+
 def test_ids_outside_the_list_are_suggested_too() -> None:
     with pytest.raises(InputError, match="did you mean 'gymnasium/LunarLander-v3'"):
         make_world("gymnasium/LunarLander-v2")

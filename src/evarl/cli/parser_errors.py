@@ -1,5 +1,6 @@
 """Messages of the parser of command lines, rewritten in the style of all other errors: what is wrong, and what is allowed."""
 
+import difflib
 import re
 from collections.abc import Callable
 
@@ -28,6 +29,19 @@ def _missing(found: re.Match[str]) -> str:
     return f"{name.split()[0].removeprefix('--')}: is missing; must be given: {text[:1].lower()}{text[1:]}"
 
 
+def _near(found: re.Match[str]) -> str:
+    """A message that suggests an option: one that begins with the typed one, else the most similar after its last dot."""
+    typed, listed = found.groups()
+    last = typed.lstrip("-").rpartition(".")[2]
+
+    def likeness(option: str) -> tuple[bool, float]:
+        end = option.lstrip("-").rpartition(".")[2]
+        return option.startswith(typed), difflib.SequenceMatcher(None, last, end).ratio()
+
+    near = max(re.findall(r"(?:^| )(--[\w.-]+)", listed), key=likeness)
+    return f"{typed}: unknown option; did you mean {near}? --help lists the options"
+
+
 RULES: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     (
         r"Error parsing --(\S+): no type matching \{None\}\|(.+?) could be instantiated from (\[.*?\])\. Got .*",
@@ -52,9 +66,12 @@ RULES: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
         lambda found: f"{found[1]}: has no value; must be given one",
     ),
     (
-        r"Unrecognized options: (--\S+?),? .*?Perhaps you meant: (--\S+)[ ,].*",
-        lambda found: f"{found[1]}: unknown option; did you mean {found[2]}? --help lists the options",
+        r"Unrecognized options: (--(?:total[-_]|num[-_]|max[-_])?(?:time|env)[-_]?steps)\b.*",
+        lambda found: (
+            f"{found[1]}: unknown option; training takes --updates × --environments × --steps, so set --updates"
+        ),
     ),
+    (r"Unrecognized options: (--\S+?),? .*?Perhaps you meant: (--\w.*)", _near),
     (
         r"Unrecognized options: (--\S+?)(?:, .*)?",
         lambda found: f"{found[1]}: unknown option; --help lists the options",

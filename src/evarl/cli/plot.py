@@ -32,7 +32,7 @@ class Plot(OpensRuns):
     smooth: int | None = None
     """Updates over which each seed is averaged; by default a hundredth of the run, 1: none."""
     summary: Literal["mean", "iqm"] = "mean"
-    """The mean over seeds with a t-interval, or the interquartile mean with a bootstrap interval."""
+    """The mean over seeds with a t-interval, or the interquartile mean with a bootstrap interval; intervals need three seeds."""
     out: str | None = None
     """File that ends in .png, .svg or .pdf; by default curves.png in the first run."""
 

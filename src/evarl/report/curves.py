@@ -40,6 +40,8 @@ UNITS = {
 """Labels of metrics; others are called by their names."""
 KEYS = ("update", "steps", "seed")
 CONFIDENCE = 0.95
+FEWEST = 3
+"""Least number of seeds of an interval: that of two, by t with 1 degree of freedom, is 12.7 times as wide as their distance."""
 RESAMPLES = 500
 """Bootstrap samples of an interval of the interquartile mean."""
 POINTS = 400
@@ -61,7 +63,7 @@ class Curve:
     middle: Float[np.ndarray, " P"]
     """Mean or interquartile mean over seeds."""
     low: Float[np.ndarray, " P"]
-    """95 % interval over seeds; NaN for a single one."""
+    """95 % interval over seeds; NaN where fewer than `FEWEST` have a value."""
     high: Float[np.ndarray, " P"]
 
 
@@ -82,7 +84,8 @@ def plot(
         labels: names of the runs in the legend; by default those of their directories.
         x: environment steps, updates, or time.
         smooth: updates over which each seed is averaged; by default a hundredth of the run.
-        summary: the mean over seeds with a t-interval, or the interquartile mean with a bootstrap interval.
+        summary: the mean over seeds with a t-interval, or the interquartile mean with a bootstrap interval; intervals need
+            three seeds.
     """
     from matplotlib.figure import Figure
 
@@ -189,7 +192,7 @@ def _summary(values: Float[np.ndarray, "S P"], kind: str) -> tuple[np.ndarray, n
         if not len(known):
             continue
         middle[at] = known.mean() if kind == "mean" else float(iqm(known))
-        if len(known) < 2:
+        if len(known) < FEWEST:
             continue
         if kind == "mean":
             reach = stats.t.ppf((1 + CONFIDENCE) / 2, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known))
@@ -207,7 +210,7 @@ def _draw(panel: Any, curves: Sequence[Curve], summary: Summary) -> None:
         count = len(curve.values)
         for one in curve.values if 1 < count <= FAINT else ():
             panel.plot(curve.x, one, color=colour, alpha=0.22, linewidth=0.8)
-        if count > 1:
+        if count >= FEWEST:
             panel.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
         text = f"{curve.label} ({count} seed{'s' if count > 1 else ''})"
         panel.plot(curve.x, curve.middle, color=colour, linewidth=1.8, label=text)
@@ -218,9 +221,10 @@ def _draw(panel: Any, curves: Sequence[Curve], summary: Summary) -> None:
     middles = np.concatenate([x for curve in curves for x in (curve.values.ravel(), curve.middle)])
     low, high = np.nanmin(middles), np.nanmax(middles)
     margin = 0.06 * (high - low) or 0.5
-    panel.set_ylim(low - margin, high + margin)  # an interval of two seeds may be many times as wide
+    panel.set_ylim(low - margin, high + margin)  # an interval of few seeds may be many times as wide
     told = {"mean": "mean", "iqm": "interquartile mean"}[summary]
-    several = any(len(curve.values) > 1 for curve in curves)
-    title = f"{told} over seeds and its 95 % interval" if several else None
+    most = max(len(curve.values) for curve in curves)
+    interval = " and its 95 % interval" if most >= FEWEST else ""
+    title = f"{told} over seeds{interval}" if most > 1 else None
     panel.legend(frameon=False, fontsize=9, title=title, title_fontsize=9, alignment="left")
     panel.ticklabel_format(axis="x", style="sci", scilimits=(-3, 5), useMathText=True)

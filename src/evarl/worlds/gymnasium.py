@@ -87,9 +87,7 @@ class GymnasiumEnvironments(HostEnvironments):
 
     def __init__(self, world: GymnasiumWorld, count: int) -> None:
         self._world = world
-        self._drawn: Arguments = (
-            (("render_mode", "rgb_array"),) if world.pictures and world.source.function is None else ()
-        )
+        self._drawn = _drawn(world)
         self._environments = [world.source.create(self._drawn) for _ in range(count)]
         self._elapsed: list[int | None] = [None] * count  # None: no episode is under way
         self._placed: list[dict[str, float]] = [{} for _ in range(count)]  # attributes of the site of each
@@ -203,9 +201,12 @@ class GymnasiumEnvironments(HostEnvironments):
                 drawn = self._environments[index].render()
             except (ImportError, gymnasium.error.Error) as error:
                 raise InputError(f"world: {self._world.name} cannot be drawn here: {reason(error)}") from error
+            except NotImplementedError as error:
+                raise _no_rendering(self._world, "its render() is not implemented") from error
         pixels = np.asarray(drawn)
         if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
-            raise InputError(f"world: {self._world.name} cannot be drawn; it has no picture in colours (rgb_array)")
+            mode = self._environments[index].render_mode
+            raise _no_rendering(self._world, f"with render_mode {mode} it returned {pixels.dtype}{list(pixels.shape)}")
         return pixels
 
     def close(self) -> None:
@@ -256,6 +257,31 @@ def _own_spaces(environment: gymnasium.Env[Any, Any]) -> OwnSpaces:
         low=taken.low if isinstance(taken, spaces.Box) else None,
         high=taken.high if isinstance(taken, spaces.Box) else None,
     )
+
+
+def _drawn(world: GymnasiumWorld) -> Arguments:
+    """Arguments with which environments draw themselves; none where a function makes them, or no pictures are asked for."""
+    if not world.pictures or world.source.function is not None:
+        return ()
+    probe = world.source.create()  # Gymnasium itself only warns of a mode that an environment does not have
+    try:
+        modes = list((probe.metadata or {}).get("render_modes") or [])
+        if "rgb_array" not in modes:
+            raise _no_rendering(world, f"its metadata names {modes}")
+    finally:
+        close(probe)
+    return (("render_mode", "rgb_array"),)
+
+
+def _no_rendering(world: GymnasiumWorld, why: str) -> InputError:
+    """The error for an environment that does not draw itself."""
+    remedy = "give it the argument render_mode, a render() that returns uint8[height, width, 3], and rgb_array in "
+    remedy += "metadata['render_modes']"
+    if world.source.function is not None:
+        remedy = (
+            "the function must make one with render_mode='rgb_array', whose render() returns uint8[height, width, 3]"
+        )
+    return InputError(f"world: {world.name} has no rendering as rgb_array ({why}); {remedy}")
 
 
 def _check_spaces(world: GymnasiumWorld, environment: gymnasium.Env[Any, Any], arguments: Arguments) -> None:

@@ -88,6 +88,12 @@ class Source:
                 raise InputError(
                     f"world: '{self.world}' cannot be made here: {' '.join(str(error).split())}"
                 ) from error
+            except TypeError as error:
+                if "'render_mode'" not in str(error):
+                    raise
+                raise InputError(
+                    f"world: {self.world} takes no render_mode, and cannot be drawn; give its __init__ this argument"
+                ) from error
 
     def horizon(self, probe: gymnasium.Env[Any, Any]) -> int | None:
         """The time limit that is registered, or that of an environment from a function; None if there is none."""
@@ -137,8 +143,23 @@ def source_of(world: str) -> Source:
         return Source(world, identifier, made, fixed)
     here = [one for one, value in vars(found).items() if callable(value)] if module else []
     near = difflib.get_close_matches(plain, [*here, *gymnasium.registry], n=3)
+    if not module and not any(_alike(plain, one) for one in near):
+        raise InputError(
+            f"world: unknown '{world}'; Gymnasium itself has no such id. Where a module registers it, name its module: "
+            f"gymnasium/MODULE:{plain}"
+        )
     near = [f"{module}:{one}" if one in here else one for one in near]
     raise unknown_name("world", world, dict.fromkeys([f"gymnasium/{one}" for one in near] + names()))
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two ids are alike without their versions.
+
+    >>> _alike("LunarLander-v2", "LunarLander-v3"), _alike("Inventory-v0", "MountainCar-v0")
+    (True, False)
+    """
+    stems = (text.rpartition("-v")[0] or text for text in (one, other))
+    return difflib.SequenceMatcher(None, *stems).ratio() >= 0.6
 
 
 def names() -> list[str]:
