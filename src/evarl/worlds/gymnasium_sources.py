@@ -158,8 +158,8 @@ def _alike(one: str, other: str) -> bool:
     >>> _alike("LunarLander-v2", "LunarLander-v3"), _alike("Inventory-v0", "MountainCar-v0")
     (True, False)
     """
-    stems = (text.rpartition("-v")[0] or text for text in (one, other))
-    return difflib.SequenceMatcher(None, *stems).ratio() >= 0.6
+    first, second = (text.rpartition("-v")[0] or text for text in (one, other))
+    return difflib.SequenceMatcher(None, first, second).ratio() >= 0.6
 
 
 def names() -> list[str]:
