@@ -103,3 +103,46 @@ def test_few_updates_do_not_show_that_an_assessment_never_varies():
     assert cautions(config, table_of(assessment_return=[3.0] * 19)) == {}
     assert list(cautions(config, table_of(assessment_return=[3.0] * 20))) == ["constant assessment"]
     assert cautions(config, table_of(assessment_return=[3.0] * 19 + [2.75])) == {}
+
+
+LIMITED = (
+    "nearly all episodes end by the time limit of 8 steps; the values of the critic, and of the evaluator that follows it where "
+    "a batch cuts an episode, include rewards beyond it, which the return of a deployment does not (γ^8 is 0.92); use "
+    "--agent.truncation as-termination"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--steps", "12"], [LIMITED]),
+        (["--steps", "16"], []),
+        (["--steps", "12", "--agent.truncation", "as-termination"], []),
+    ],
+)
+def test_values_beyond_the_time_limit_are_told_of_where_batches_cut_episodes(arguments, told, tmp_path, capsys):
+    run = tmp_path / "run"
+    arguments = [*arguments, "--updates", "10", "--assessment.horizon", "4", "--out", str(run)]
+    assert warnings_of(capsys, *arguments) == told
+    assert json.loads((run / "summary.json").read_text())["warnings"] == told
+    table = MetricsTable.read(run / "metrics.parquet").table()
+    assert set(table["truncated"].to_pylist()) == {1.0}
+
+
+def test_a_time_limit_is_told_of_only_where_it_matters():
+    def found(truncated: float, length: float, mode: str = "colearned", **changes):
+        config = with_settings(TrainConfig(evaluator_mode=mode, updates=2, steps=70), {"evaluator.warmup": 1} | changes)
+        columns = {"assessment_return": [1.0, 2.0], "truncated": [0.0, truncated], "episode_length": [5.0, length]}
+        return cautions(config, table_of(**columns)).get("time limit")
+
+    own = {"evaluator.bootstrap": "evaluator"}
+    beyond = own | {"evaluator.truncation": "bootstrap"}
+    assert "the time limit of 200 steps" in found(0.96, 200)
+    assert found(0.94, 200) is None, "many end otherwise"
+    assert found(float("nan"), float("nan")) is None, "no episode ended"
+    assert found(1.0, 1000) is None, "0.99^1000 is next to nothing"
+    assert found(1.0, 35) is None, "two whole episodes in a batch"
+    assert found(1.0, 200, mode="none") is None
+    assert found(1.0, 200, **own) is None, "its values end at the limit"
+    assert found(1.0, 200, **beyond).endswith("(γ^200 is 0.13); use --evaluator.truncation end")
+    assert found(1.0, 1000, **beyond) is None

@@ -112,3 +112,22 @@ def test_an_unfinished_run_says_so(small, tmp_path):
         evarl.Run.load(run.path).policy_state(1)
     with pytest.raises(FileError, match="is not finished"):
         evarl.Run.load(run.path).summary  # noqa: B018
+
+
+def test_progress_counts_the_updates_of_each_group_of_seeds(tmp_path, capsys):
+    seen = []
+    evarl.train(
+        "navigation",
+        environments=2,
+        steps=50,
+        updates=3,
+        seeds=2,
+        seeds_per_program=1,
+        out=tmp_path / "run",
+        watch=lambda done, of: seen.append((done, of)),
+    )
+    told = capsys.readouterr().err
+    assert "navigation, seed 0: 3/3 updates" in told
+    assert "navigation, seed 1: 3/3 updates" in told
+    assert seen[-1] == (6, 6)
+    assert seen == sorted(seen)

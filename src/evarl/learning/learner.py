@@ -110,6 +110,7 @@ class Learner:
             renewed = index % self.batch.context_updates == 0
             clock = jax.tree.map(lambda x: jnp.where(renewed, jnp.zeros_like(x), x), clock)
         clock, metrics = episode_statistics(clock, trajectory.reward, done, self.config.discount)
+        metrics["truncated"] = jnp.sum(trajectory.truncated, dtype=jnp.float32) / jnp.sum(done, dtype=jnp.float32)
         evaluation, weights = state.evaluation, None
         if self.evaluability is not None and evaluation is not None and rollout is not None:
             fixed = self.evaluability

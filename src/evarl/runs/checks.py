@@ -11,6 +11,10 @@ from evarl.errors import FileError
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
 
+BEYOND = 0.05
+"""γ^T from which on values beyond a time limit of T steps are told of."""
+NEARLY_ALL = 0.95
+"""Part of the episodes that end by the time limit, from which on that is how the task ends."""
 ENOUGH = 20
 """Updates after which an assessment return that never varied is reported before the run ends."""
 
@@ -80,6 +84,8 @@ def cautions(config: TrainConfig, metrics: pa.Table | None = None) -> dict[str, 
             f"the assessment return was {same[0]:.3f} in each of {len(same)} updates (seed {', '.join(map(str, constant))}), so "
             "it does not distinguish policies; use a longer --assessment.horizon, or other start states"
         )
+    if (beyond := _beyond_the_limit(config, metrics)) is not None:
+        found["time limit"] = beyond
     if (going_on := _unended_warmups(config, metrics)) is not None:
         found["warm-up"] = going_on
     if "weights_bounded" in metrics.column_names:
@@ -91,6 +97,43 @@ def cautions(config: TrainConfig, metrics: pa.Table | None = None) -> dict[str, 
                 "--beta, or use a longer --assessment.horizon"
             )
     return found
+
+
+def _beyond_the_limit(config: TrainConfig, metrics: pa.Table) -> str | None:
+    """The reason why a co-learned evaluator predicts rewards after the time limit, and the remedy; None if it does not.
+
+    Its targets end at the limit. But where a batch cuts an episode the critic's value follows, which goes on beyond the limit
+    unless `agent.truncation` is as-termination; an evaluator's own values do so if `evaluator.truncation` is bootstrap.
+    """
+    settings, update = config.evaluator, metrics["update"].to_numpy()
+    if (
+        config.evaluator_mode != "colearned"
+        or "truncated" not in metrics.column_names
+        or update.max() < config.updates - 1
+    ):
+        return None
+    late = update >= config.updates - max(1, config.updates // 10)
+    truncated, length = (metrics[name].to_numpy(zero_copy_only=False)[late] for name in ("truncated", "episode_length"))
+    ended = np.isfinite(truncated) & np.isfinite(length)
+    if not ended.any() or truncated[ended].mean() < NEARLY_ALL:
+        return None
+    limit = round(float(length[ended].max()))
+    if config.discount**limit <= BEYOND:
+        return None
+    if settings.bootstrap == "evaluator":
+        who, remedy = "the evaluator's values include", "--evaluator.truncation end"
+        goes_on = settings.truncation == "bootstrap"
+    else:
+        who = "the values of the critic, and of the evaluator that follows it where a batch cuts an episode, include"
+        remedy = "--agent.truncation as-termination"
+        cuts = settings.states != "start" and config.steps % limit > 0
+        goes_on = cuts and config.agent.truncation == "bootstrap"
+    if not goes_on:
+        return None
+    return (
+        f"nearly all episodes end by the time limit of {limit} steps; {who} rewards beyond it, which the return of a deployment "
+        f"does not (γ^{limit} is {config.discount**limit:.2g}); use {remedy}"
+    )
 
 
 def _unended_warmups(config: TrainConfig, metrics: pa.Table) -> str | None:

@@ -13,7 +13,7 @@ from evarl.runs.chunks import Chunk
 from evarl.storage.files import reason
 
 GROUPS = {
-    "return": ("return", "discounted_return", "episode_length", "episodes"),
+    "return": ("return", "discounted_return", "episode_length", "episodes", "truncated"),
     "evaluator": (
         "evaluator_loss",
         "evaluation_error",

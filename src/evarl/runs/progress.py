@@ -70,10 +70,10 @@ class ProgressBar:
             self._printed = now
             self._console.print(f"{self._label}: {self.done}/{self.updates} updates, {speed}, {result}", markup=False)
 
-    def skip(self, updates: int) -> None:
-        """Add updates that an earlier session made."""
-        self.done += updates
-        self._progress.update(self._task, completed=self.done)
+    def begin(self, label: str, done: int) -> None:
+        """Count the updates of the next seeds, after those that an earlier session made."""
+        self._label, self.done = plain_text(label), done
+        self._progress.update(self._task, description=self._label, completed=done)
 
     def notify(self, message: str) -> None:
         """Print a line above the bar."""

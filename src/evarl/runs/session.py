@@ -73,9 +73,9 @@ class Session:
         self.kept, self.config, self.options = kept, kept.config, options
         self.compile_seconds = compile_seconds
         self.metrics = MetricsTable.read(kept.metrics)
-        self.progress = ProgressBar(self.config.world, self.config.updates * len(kept.groups), options.quiet)
+        self.progress = ProgressBar(self.config.world, self.config.updates, options.quiet)
         self.warned = set(cautions(self.config, self.metrics.table())) if kept.metrics.exists() else set()
-        self.steps = 0
+        self.steps = self.before = 0
         self.began = time.monotonic()
 
     def warn(self, metrics: pa.Table | None) -> None:
@@ -84,6 +84,17 @@ class Session:
             if kind not in self.warned:
                 self.progress.notify(f"warning: {line}")
                 self.warned.add(kind)
+
+    def begin(self, group: list[int], done: int) -> None:
+        """Show that a group of seeds is trained next, which has `done` updates; several groups are told apart by their seeds."""
+        self.before = self.config.updates * self.kept.groups.index(group)
+        self.progress.begin(self.config.world + self.named(group), done)
+
+    def named(self, group: list[int]) -> str:
+        """The seeds of a group for messages; nothing if it is the only one."""
+        if len(self.kept.groups) == 1:
+            return ""
+        return f", seed {group[0]}" if len(group) == 1 else f", seeds {group[0]} to {group[-1]}"
 
     def add_metrics(self, first: int, group: list[int], columns: Columns) -> None:
         """Append the metrics of a group's updates from `first` on."""
@@ -96,7 +107,7 @@ class Session:
         finished = returns[np.isfinite(returns)]
         mean = float(finished[-len(chunk.seeds) :].mean()) if finished.size else float("nan")
         self.progress.advance(len(returns), chunk.steps_per_second, mean)
-        self.options.watch(self.progress.done, self.progress.updates)
+        self.options.watch(self.before + self.progress.done, self.config.updates * len(self.kept.groups))
 
     def call_back(self, chunk: Chunk) -> bool:
         """Give a chunk to all callbacks; whether one of them asks to stop."""
@@ -144,7 +155,7 @@ class Group:
         else:
             save_checkpoint(self.folder, 0, self.state)
         session.metrics.keep_before(group, self.done)
-        session.progress.skip(self.done)
+        session.begin(group, self.done)
         per_update = self.config.environments * self.config.steps
         self.events = EventWriter(self.kept.folder("tensorboard", group), self.done * per_update)
         first = first_logged_update(engine.learner, self.kept.log_megabytes)
@@ -174,7 +185,7 @@ class Group:
             if stopped := interrupted():
                 self._save()
                 raise Stopped(
-                    f"stopped after update {self.done} of {until}; "
+                    f"stopped after update {self.done} of {until}{self.session.named(self.group)}; "
                     f"resume with the same command and --out {self.kept.path} --resume",
                     stopped.number,
                 )
