@@ -252,7 +252,7 @@ def test_examples_can_be_typed(line, capsys, monkeypatch, tmp_path):
         monkeypatch.setattr(f"evarl.{name}", begin)
     code = call(line.split()[1:])
     out, error = capsys.readouterr()
-    allowed = r"evarl: (begins|((runs/first/certificates/)?CERTIFICATE.json|runs/(first|a2c|passive)): .*)\n"
+    allowed = r"evarl: (begins|((runs/first/certificates/)?CERTIFICATE.json|runs/(first|a2c|passive)|model.zip): .*)\n"
     assert (code == 2 and re.fullmatch(allowed, error)) or "Results of the paper" in out, error
     assert not list(tmp_path.glob("*.gif"))
 
