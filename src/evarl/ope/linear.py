@@ -30,7 +30,7 @@ from evarl.ope.doubly_robust import ModelValues
 from evarl.ope.fqe_table import levels_of, row_observations, rows, target_actions
 from evarl.ope.log import Estimate, Log
 from evarl.ope.model import along
-from evarl.ope.policy import TargetPolicy
+from evarl.ope.policy import TargetPolicy, action_count
 from evarl.ope.settings import FQEConfig, Settings
 from evarl.ope.transitions import Solved, Transitions, solved_estimate, steps_of
 
@@ -182,8 +182,8 @@ def linear_obstacle(log: Log) -> str | None:
 
 def feature_count(data: LoggedData) -> int:
     """Number of features that are the logged entries and 1 (for each logged action)."""
-    mask, entries = np.asarray(data.mask), int(np.prod(data.observation.shape[2:])) + 1
-    return entries * (1 + int(np.asarray(data.action)[mask].max())) if data.discrete else entries
+    entries = int(np.prod(data.observation.shape[2:])) + 1
+    return entries * action_count(data) if data.discrete else entries
 
 
 def prepare_linear(config: FQEConfig, data: LoggedData, policy: TargetPolicy, discount: float) -> Prepared:
@@ -208,13 +208,12 @@ def solve_linear(prepared: Prepared, ridge: float, weight: Float[np.ndarray, " K
     features, transitions, taken, _, starts = prepared
     centre, going, reward = transitions.centres(weight), transitions.discount, transitions.reward
     square, further = _products(prepared, weight)
-    weighted = _scaled(taken, weight).T  # [d, K]
     if transitions.horizon is None:
-        right = weighted @ (reward + (going - 1) * centre[0])
+        right = taken.T @ (weight * (reward + (going - 1) * centre[0]))
         beta = _solver(square - further, ridge)(right)
         return LinearQ(features, transitions, starts, centre, beta[None])
     solve, found = _solver(square, ridge), [np.zeros(features.size)]
-    first, second, third = (weighted @ x for x in (reward, going, np.ones(len(weight))))
+    first, second, third = (taken.T @ (weight * x) for x in (reward, going, np.ones(len(weight))))
     for h in range(1, transitions.horizon + 1):
         found.append(solve(first + second * centre[h - 1] + further @ found[-1] - third * centre[h]))
     return LinearQ(features, transitions, starts, centre, np.stack(found))

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
-from evarl.ope.policy import TargetPolicy
+from evarl.ope.policy import TargetPolicy, action_count
 from evarl.policies.acting import policy_units
 from evarl.policies.outside import OutsidePolicy, required_parameters
 from evarl.policies.wrap import wrap_policy
@@ -39,7 +39,7 @@ def target_policy(policy: Any, data: LoggedData) -> TargetPolicy:
         return TargetPolicy.from_probabilities(policy)
     if needed != 2:
         raise InputError(f"policy: is a function of {needed} arguments; must be one of observations, or of actions too")
-    return from_log_prob(policy, _actions(data) if data.discrete else None)
+    return from_log_prob(policy, action_count(data) if data.discrete else None)
 
 
 def uniform_policy(data: LoggedData, actions: int | None = None) -> TargetPolicy:
@@ -48,7 +48,7 @@ def uniform_policy(data: LoggedData, actions: int | None = None) -> TargetPolicy
         raise InputError(
             "policy: uniform is for discrete actions, and the log has continuous ones; give a policy of your own"
         )
-    least = _actions(data)
+    least = action_count(data)
     count = least if actions is None else actions
     if count < least:
         raise InputError(
@@ -174,11 +174,6 @@ def _is_function(policy: Any) -> bool:
     return callable(policy) and "torch" not in packages
 
 
-def _actions(data: LoggedData) -> int:
-    """One more than the greatest discrete action of a log."""
-    return 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
-
-
 def _space(data: LoggedData) -> Space:
     """Discrete or unbounded actions, as many as a log shows."""
-    return Discrete(_actions(data)) if data.discrete else Box((int(np.prod(data.action.shape[2:])),))
+    return Discrete(action_count(data)) if data.discrete else Box((int(np.prod(data.action.shape[2:])),))

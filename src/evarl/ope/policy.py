@@ -90,7 +90,7 @@ def check_log_prob(policy: TargetPolicy, data: LoggedData) -> tuple[str, ...]:
         return ()
     if (found > CLOSE).any():
         raise InputError(f"policy.log_prob: {found.max():g} is above 0; must be logarithms of probabilities")
-    actions = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
+    actions = action_count(data)
     notes: tuple[str, ...] = ()
     if chance is not None:
         own = chance[np.arange(len(seen)), done]
@@ -115,6 +115,11 @@ def check_log_prob(policy: TargetPolicy, data: LoggedData) -> tuple[str, ...]:
     return notes
 
 
+def action_count(data: LoggedData) -> int:
+    """One more than the greatest discrete action of a log."""
+    return 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
+
+
 def counted_from(data: LoggedData) -> str:
     """What to do if the log's actions count from another number than 0; nothing if there is an action 0."""
     least = int(np.asarray(data.action)[np.asarray(data.mask)].min())
@@ -123,7 +128,7 @@ def counted_from(data: LoggedData) -> str:
 
 def check_probabilities(chance: Float[np.ndarray, "..."], count: int, data: LoggedData) -> None:
     """Raise InputError unless these are probabilities at `count` observations of all actions of a log."""
-    actions = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
+    actions = action_count(data)
     if chance.ndim != 2 or len(chance) != count or chance.shape[1] < actions:
         raise InputError(
             f"policy.probabilities: have shape {chance.shape}; must be ({count}, A), with A at least {actions}, since the "
