@@ -112,6 +112,12 @@ def test_a_module_that_only_a_file_names_is_refused(folder, imported, capsys, co
     assert not imported()
 
 
+def test_curves_are_drawn_without_the_module_of_the_world(folder, imported):
+    assert call(["plot", str(folder / "odd"), "--out", str(folder / "curves.svg")]) == 0
+    assert (folder / "curves.svg").exists()
+    assert not imported()
+
+
 def test_a_module_is_imported_when_the_user_allows_it_by_name(folder, imported, capsys):
     run = str(folder / "odd")
     allowed = ["--allow-module", "another", "--allow-module", CANARY]

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from scipy import stats
 
 from evarl.errors import InputError, unknown_name
-from evarl.evaluation.inputs import opened
 from evarl.ranges import whole
 from evarl.report.drawing import COLOURS
+from evarl.runs.directory import open_run
 from evarl.runs.run import Run
 from evarl.stats import iqm
 
@@ -92,7 +92,7 @@ def plot(
     listed = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     metrics = [metric] if isinstance(metric, str) else list(metric)
     _check(listed, metrics, labels, x, summary)
-    opened_runs = [opened(one) for one in listed]
+    opened_runs = [one if isinstance(one, Run) else Run(open_run(Path(one), to_read=True)) for one in listed]
     named = list(labels) or _names(opened_runs)
     figure = Figure(figsize=(6.4 * len(metrics), 4.2), layout="constrained")
     for panel, name in zip(figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True):

@@ -187,12 +187,15 @@ def open_run(
     config: TrainConfig | None = None,
     allow_modules: Sequence[str] = (),
     env: Callable[..., Any] | None = None,
+    *,
+    to_read: bool = False,
 ) -> RunDirectory:
     """Open a run directory; with `config`, raise InputError if it was made with another configuration, except for more updates.
 
     `env` makes the environments of the run's world, instead of what it names.
 
-    A run may be from anywhere: links out of it are refused, and so are modules that neither `config` nor the user names.
+    A run may be from anywhere: links out of it are refused, and so are modules that neither `config` nor the user names. With
+    `to_read` modules do not matter: what is recorded is looked at, and neither the world nor the network is made.
     """
     file = path / "config.json"
     if not os.path.lexists(file):
@@ -215,6 +218,8 @@ def open_run(
         raise FileError(f"{file}, config: {error}") from error
     if env is not None:
         offer(kept.world, env)
+    if to_read:
+        return RunDirectory(path, kept, groups, about)
     for world in (kept.world, kept.assessment.world):
         if world is not None and config is None and offered(world) is None:
             check_world(world, file, allow_modules)
