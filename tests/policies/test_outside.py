@@ -220,6 +220,11 @@ def test_assessing_an_outside_policy(tmp_path):
         (lambda seen: np.full((len(seen), 4), np.nan), "logits", "logits that are not finite"),
         (lambda seen: seen @ np.ones(5), "logits", r"raises ValueError at observations float32\[2, 2\]"),
         (
+            lambda seen: 1 if seen[0] > 0 else 2,
+            "actions",
+            r"\); must take a batch of observations, and return actions for each$",
+        ),
+        (
             lambda seen: (seen, 0.0),
             "gaussian",
             r"gives gaussian, and navigation has actions Discrete\(4\); must give prob",

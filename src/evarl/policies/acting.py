@@ -107,7 +107,8 @@ class ActingOutside:
         except Exception as error:  # whatever the user's function raises
             if not isinstance(error, EvarlError):
                 told = f"raises {type(error).__name__} at observations {seen.dtype}{list(seen.shape)} ({reason(error)})"
-                error = InputError(f"{self.policy.description}: {told}")
+                wanted = f"must take a batch of observations, and return {self.policy.gives} for each"
+                error = InputError(f"{self.policy.description}: {told}; {wanted}")
             self._raised.append(error)
             raise error
         if self.policy.gives == "probabilities":
