@@ -3,9 +3,12 @@
 import gc
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
+# what runs keep for one another is not shared with those of the user, nor with another session
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="evarl-cache-")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # even a sum is compiled in a dozen processes
 os.environ.setdefault(
     "JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0"

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import importlib.resources
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt32
 
-from evarl.runs.provenance import commit, versions
+from evarl.runs.provenance import commit, source, versions
 from evarl.storage.files import hash_regular
 
 LONGEST = 2**30
 """Bytes; maximum accepted size of a file that a certificate refers to, or of its page."""
-SOURCE = {".py", ".html", ".css", ".js"}
 
 
 def of_file(path: Path) -> str:
@@ -61,8 +59,4 @@ class Code:
 @functools.cache
 def of_code() -> Code:
     """The code of this process; the source is read once."""
-    package = Path(str(importlib.resources.files("evarl")))
-    digest = hashlib.sha256()
-    for path in sorted(one for one in package.rglob("*") if one.suffix in SOURCE):
-        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
-    return Code(digest.hexdigest(), commit(), versions())
+    return Code(source(), commit(), versions())

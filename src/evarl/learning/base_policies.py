@@ -82,6 +82,15 @@ def build_assessment(config: TrainConfig, notify: Callable[[str], None], base: B
     return Assessment(world, start_states, wanted.horizon, wanted.discount)
 
 
+def needs_base_policy(config: TrainConfig) -> bool:
+    """Whether `build_assessment` trains a base policy for this configuration."""
+    wanted = config.assessment
+    elsewhere = wanted.world is not None and wanted.world != config.world
+    if elsewhere or wanted.file is not None or wanted.base_run is not None:
+        return False
+    return make_world(config.world, config.horizon).can_restart and not _given_start_states(config, config.world)
+
+
 def train_base_policy(config: TrainConfig, notify: Callable[[str], None]) -> BasePolicy:
     """A policy trained for `assessment.base_updates` updates without an evaluator."""
     agent, (policy,) = train_base_policies(config, notify)

@@ -1,5 +1,8 @@
-"""Provenance of results: versions of packages, the commit, the processor. No JAX."""
+"""Provenance of results: versions of packages, the source, the commit, the processor. No JAX."""
 
+import functools
+import hashlib
+import importlib.resources
 import os
 import platform
 import subprocess
@@ -8,11 +11,22 @@ from pathlib import Path
 from evarl.storage.files import version
 
 PACKAGES = ("evarl", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax", "gymnasium")
+SOURCE = {".py", ".html", ".css", ".js"}
 
 
 def versions() -> dict[str, str | None]:
     """Versions of Python and of the packages that results depend on; None for those that are not installed."""
     return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+@functools.cache
+def source() -> str:
+    """SHA-256 of this package's modules and templates, which are read once."""
+    package = Path(str(importlib.resources.files("evarl")))
+    digest = hashlib.sha256()
+    for path in sorted(one for one in package.rglob("*") if one.suffix in SOURCE):
+        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def commit() -> str | None:

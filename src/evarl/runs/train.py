@@ -30,6 +30,7 @@ from evarl.runs.groups import EngineFor, engines, plan_groups
 from evarl.runs.limits import check_log, check_training
 from evarl.runs.machine import keep_compiled_programs, run_programs_inline
 from evarl.runs.progress import compiling
+from evarl.runs.reuse import reused_assessment
 from evarl.runs.run import Run
 from evarl.runs.session import Group, Options, Session
 from evarl.settings import checked
@@ -136,7 +137,9 @@ def new_assessment(config: TrainConfig, notify: Notify) -> Assessment:
     wanted = config.assessment
     if wanted.file is not None:
         return load_assessment(Path(wanted.file), named=(config.world, wanted.world))
-    return build_assessment(config, notify, None if wanted.base_run is None else _base_policy(config, wanted.base_run))
+    if wanted.base_run is None:
+        return reused_assessment(config, notify)
+    return build_assessment(config, notify, _base_policy(config, wanted.base_run))
 
 
 def starting_point(

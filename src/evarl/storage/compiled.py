@@ -1,10 +1,10 @@
 """JAX's persistent cache of compiled programs, and how they are started."""
 
-import os
 import warnings
-from pathlib import Path
 
 import jax
+
+from evarl.storage.files import cache_folder
 
 
 def keep_compiled_programs() -> None:
@@ -15,8 +15,7 @@ def keep_compiled_programs() -> None:
     """
     warnings.filterwarnings("ignore", "Error reading persistent compilation cache entry", UserWarning)
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(base) / "evarl" / "compiled"))
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 

@@ -151,6 +151,11 @@ def version(package: str = "evarl") -> str | None:
         return None
 
 
+def cache_folder() -> Path:
+    """The folder for what is kept to save time and can be deleted: ~/.cache/evarl, or that under $XDG_CACHE_HOME."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evarl"
+
+
 def check_layout(path: Path, kind: str, layout: Any, writer: Any, remedy: str) -> None:
     """Raise FileError unless `layout` is the one that this version reads.
 

@@ -1,0 +1,66 @@
+"""Assessments that begin where a base policy went are kept for the next run that needs the same."""
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from evarl.learning.configuration import TrainConfig, with_settings
+from evarl.runs.train import new_assessment
+from evarl.worlds.navigation import Navigation
+from evarl.worlds.registry import register_world
+
+CONFIG = with_settings(
+    TrainConfig(environments=2, steps=4, beta=0.05),
+    {"agent.hidden_sizes": (4,), "assessment": {"select": "random", "scenarios": 3, "base_updates": 2}},
+)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "evarl" / "assessments"
+
+
+def assessed(config: TrainConfig) -> tuple[list[np.ndarray], bool]:
+    """The start states of a configuration, and whether a base policy was trained for them."""
+    said: list[str] = []
+    states = jax.tree.leaves(new_assessment(config.resolved(), said.append).start_states)
+    assert len(said) == 1
+    trained = said[0].startswith("training a base policy for 2 updates")
+    assert trained or said[0].startswith("the assessment starts from the states of an earlier run with these settings")
+    return states, trained
+
+
+def test_a_base_policy_is_trained_once_for_runs_that_share_it(cache):
+    states, trained = assessed(CONFIG)
+    assert trained
+    others = {"seed": 7, "seeds": 2, "updates": 9, "beta": 0.5, "evaluator.policies": 3}
+    again, trained = assessed(with_settings(CONFIG, others))
+    assert not trained
+    assert all(map(np.array_equal, states, again))
+    (file,) = cache.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    again, trained = assessed(CONFIG)
+    assert trained, "a damaged file is not used"
+    assert all(map(np.array_equal, states, again))
+    assert not assessed(CONFIG)[1], "and it is replaced"
+
+
+@pytest.mark.parametrize(
+    "change", [{"steps": 5}, {"assessment.scenarios": 4}, {"agent.actor_learning_rate": 1e-2}, {"discount": 0.5}]
+)
+def test_what_the_base_policy_depends_on_belongs_to_the_key(cache, change):
+    assessed(CONFIG)
+    assert assessed(with_settings(CONFIG, change))[1]
+
+
+def test_worlds_whose_code_may_change_are_not_kept(cache):
+    register_world("reuse-own", partial(Navigation, "reuse-own"))
+    config = dataclasses.replace(CONFIG, world="reuse-own")
+    assert assessed(config)[1]
+    assert assessed(config)[1]
+    assert not cache.exists()
