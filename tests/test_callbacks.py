@@ -50,6 +50,7 @@ def test_stop_at_return_takes_the_mean_over_seeds_and_updates():
             StopAtReturn(*wrong)
 
 
+@pytest.mark.slow
 def test_stop_at_return_ends_training(tmp_path):
     run = evarl.train(CONFIG, updates=400, steps=64, out=tmp_path, quiet=True, callbacks=[StopAtReturn(-1e9, window=2)])
     assert 2 <= run.config.updates < 400

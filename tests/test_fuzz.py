@@ -34,6 +34,7 @@ def files(tmp_path_factory) -> Iterator[tuple[Path, list[Kind]]]:
         yield folder, kinds_of(folder, run, folder / "executed")
 
 
+@pytest.mark.slow
 def test_damaged_files_end_in_one_clean_line_or_load_as_before(files):
     folder, kinds = files
     results = fuzz(kinds, folder / "executed", range(20 * len(kinds)), seed=1)
@@ -138,6 +139,7 @@ def test_a_worker_that_hangs_or_dies_is_reported_and_the_next_goes_on(tmp_path, 
         watch(lambda numbers: [sys.executable, "-c", ""], range(2))
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_worker_is_limited():
     code = "from benchmarks.fuzz_worker import limit_memory; limit_memory(); bytearray(2**30); bytearray(5 * 2**29)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

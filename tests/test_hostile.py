@@ -294,6 +294,7 @@ NAME = "run[/x]\n" + "".join(STEERING)
 """Of a folder, with everything that a terminal or a table could take for something else."""
 
 
+@pytest.mark.slow
 def test_a_name_that_steers_the_terminal_is_shown_by_its_escapes(folder, tmp_path, capsys):
     run = str(shutil.copytree(folder / "plain", tmp_path / NAME))
     assert call(["compare", run, "--threshold", "5", "--range", "0", "10", "--rollouts", "20"]) in (0, 1)

@@ -46,6 +46,7 @@ def setup(config, space, key):
 
 
 @pytest.mark.parametrize("space", [pytest.param(Discrete(3), marks=pytest.mark.slow), Box((2,), -1.0, 1.0)], ids=str)
+@pytest.mark.slow
 def test_ppo_with_one_pass_and_one_minibatch_is_a2c(space, key):
     """At ratio 1 the clipped surrogate and the policy gradient have one gradient, so the updates agree."""
     once = dataclasses.replace(PLAIN, algorithm="ppo", ppo=PPOConfig(epochs=1, minibatches=1))
@@ -59,6 +60,7 @@ def test_ppo_with_one_pass_and_one_minibatch_is_a2c(space, key):
 
 
 @pytest.mark.parametrize("space", [pytest.param(Discrete(3), marks=pytest.mark.slow), Box((2,), -1.0, 1.0)], ids=str)
+@pytest.mark.slow
 def test_what_acting_computed_already_changes_no_update(space, key):
     """With the product of the actor's first layer handed over by the rollout, the update is the one without it."""
     config = dataclasses.replace(PLAIN, normalise_observations=True, entropy_coefficient=0.1, hidden_sizes=(8, 5))

@@ -98,6 +98,7 @@ def lights(tmp_path_factory):
     return evarl.train(config, env=Lights, out=out, **settings)
 
 
+@pytest.mark.slow
 def test_a_policy_learns_from_images_and_is_evaluated(lights):
     """Half of the steps are paid by chance; an image is divided by 255 and not standardised pixel by pixel."""
     assert lights.policy_state().observation_statistics is None
@@ -114,6 +115,7 @@ def test_the_run_is_loaded_with_its_function(lights):
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", pytest.param("ppo", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_module_that_changes_nothing_is_the_plain_network(algorithm, tmp_path):
     evarl.register_network("flat-test", FLAT)
     config = evarl.preset("navigation")
@@ -125,6 +127,7 @@ def test_a_module_that_changes_nothing_is_the_plain_network(algorithm, tmp_path)
     np.testing.assert_allclose(*values, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_modules_by_import_path(tmp_path, monkeypatch):
     (tmp_path / "evarl_nets.py").write_text(
         "import flax.linen as nn\n\nclass Torso(nn.Module):\n    @nn.compact\n    def __call__(self, x):\n"

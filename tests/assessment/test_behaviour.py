@@ -128,6 +128,7 @@ def test_the_gradient_through_a_fingerprint(discrete):
         assert np.any(found[1]) != discrete
 
 
+@pytest.mark.slow
 def test_an_evaluator_reads_steps_in_their_order():
     """Start states have no order, but steps have one."""
     shapes = Steps(jnp.zeros((K, H, 2)), jnp.zeros((K, H, 1)))
@@ -284,6 +285,7 @@ def test_an_evaluator_with_learnt_probes_can_be_frozen(tmp_path):
         pytest.param("trajectory", "navigation", {"evaluator__network__kind": "listing"}, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_kinds_in_worlds_of_all_sorts(tmp_path, kind, world, settings):
     """Flags and numbers, discrete and continuous actions, compiled and on the host, a single world and contexts."""
     run = trained(tmp_path / "run", world, assessment__behaviour=kind, **settings)

@@ -108,6 +108,7 @@ def is_refused(world: Any, numbers: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("identifier", sorted(STARTS))
+@pytest.mark.slow
 def test_fields_and_ends_are_those_of_gymnax(identifier: str) -> None:
     ours, theirs = make_world(f"gymnax/{identifier}"), make_world(f"gymnasium/{identifier}")
     assert ours.state_fields == theirs.state_fields == classic.STATES[identifier].fields

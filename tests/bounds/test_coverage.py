@@ -31,6 +31,7 @@ def holds(found: Found, level: float) -> bool:
 
 
 @pytest.mark.parametrize(("n", "population"), cases(20))
+@pytest.mark.slow
 def test_lower_bounds_of_the_mean(population, n):
     for method, found in zip(VALID, mean_bounds(population, n, REPETITIONS, VALID), strict=True):
         assert holds(found, 0.05), method

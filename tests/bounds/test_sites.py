@@ -164,6 +164,7 @@ def test_a_prediction_pays_in_the_gap():
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.05])
+@pytest.mark.slow
 def test_quantiles_have_the_level_and_pay_where_tests_are_clear(alpha):
     """Half of the tests are clear, with a tenth of the others' spread. q̂ is the quantile of level .1 at both levels."""
     rng, n, repetitions = np.random.default_rng(4), 99, 2000

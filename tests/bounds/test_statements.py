@@ -44,6 +44,7 @@ def outcomes(mean, alpha, sequential):
 @pytest.mark.parametrize(
     "mean", [X - 0.02, X, *(pytest.param(one, marks=pytest.mark.slow) for one in (X - 0.1, X + 0.02, X + 0.1))]
 )
+@pytest.mark.slow
 def test_one_level_for_both_sides(mean, alpha, sequential):
     certified, refuted, too_high, too_low = outcomes(mean, alpha, sequential)
     neither = ~certified & ~refuted

@@ -324,12 +324,14 @@ def test_what_changes_while_it_is_tested_is_not_certified(run, monkeypatch):
     assert not list(run.glob("certificates/*-*.json"))
 
 
+@pytest.mark.slow
 def test_policies_of_another_kind_cannot_calibrate(run, tmp_path):
     other = train_tiny(tmp_path / "other", updates=2)
     with pytest.raises(InputError, match=r"was trained otherwise than .*updates: 6 ≠ 2.*differ by their seeds alone"):
         issue_certificate(run, evarl.Terms(alpha=0.2), from_policies=[other.path])
 
 
+@pytest.mark.slow
 def test_a_run_without_an_evaluator_has_only_j(tmp_path, capsys):
     run = train_tiny(tmp_path / "run", beta=0.0, seeds=1)
     assert certified(capsys, str(run.path), "--rollouts", "300")["rollouts"] == 300
@@ -349,6 +351,7 @@ def test_the_protocol_is_on_disk_before_the_first_rollout(run, monkeypatch):
     issue_certificate(run, evarl.Terms(rollouts=300))
 
 
+@pytest.mark.slow
 def test_the_evaluator_controls_for_start_states_where_there_are_several(tmp_path, capsys):
     """In a world on the host, which does not know its range."""
     config = evarl.TrainConfig(
@@ -406,6 +409,7 @@ def test_a_ledger_that_was_deleted_beside_certificates_is_missed(run, capsys):
     assert "ledger.json: is missing, although there is mean-return-seed-0-" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_test_that_takes_hours_is_refused(tmp_path, capsys):
     run = train_tiny(tmp_path / "run", beta=0.0, seeds=1, updates=3, horizon=300_000_000).path
     assert call(["certify", str(run), "--rollouts", "60000"]) == 2
@@ -423,6 +427,7 @@ def test_fresh_rollouts_test_the_same_predictions(run):
     assert first["values"] == fresh["values"], "there is one start state"
 
 
+@pytest.mark.slow
 def test_the_file_of_a_world_is_bound(tmp_path, capsys):
     world = tmp_path / "world.npz"
     moves = np.array([[[0.9, 0.1], [0.1, 0.9]], [[0.5, 0.5], [0.25, 0.75]]])

@@ -66,6 +66,7 @@ def is_true(statement: str, mean: float) -> bool:
 
 @pytest.mark.parametrize("sequential", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("shift", [0.0, *(pytest.param(shift, marks=pytest.mark.slow) for shift in (1e-9, -1e-9))])
+@pytest.mark.slow
 def test_the_printed_sentence_is_false_no_more_often_than_stated(sequential, shift):
     """At J = threshold a separate lower bound and a rejection err twice: 34 % of sentences were false at "80 %"."""
     rng, repetitions = np.random.default_rng(7), 400
@@ -231,6 +232,7 @@ def test_a_nonce_is_worth_something_only_to_those_who_knew_the_plan_before(run, 
     assert json.loads(capsys.readouterr().out)["rollouts_made"] == ["same"]
 
 
+@pytest.mark.slow
 def test_another_range_is_no_free_retry_of_a_comparison(run, capsys):
     arguments = ["compare", str(run), "--threshold", "-40", "--rollouts", "40"]
     assert call([*arguments, "--range", "-51", "1.1"]) in (0, 1)

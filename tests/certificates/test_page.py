@@ -139,6 +139,7 @@ def test_text_is_escaped():
     assert source.count("&lt;script&gt;alert(1)") >= 8
 
 
+@pytest.mark.slow
 def test_every_claim_is_in_the_registry_and_described():
     assert (
         set(CLAIMS)

@@ -107,6 +107,7 @@ def test_the_margin_is_that_of_the_library_and_the_bound_follows_from_the_test(c
     assert "not picked for its context" in site.conclusion.statement
 
 
+@pytest.mark.slow
 def test_returns_on_sites_have_the_exact_mean_and_groups_of_sites_are_padded(calibrated):
     policy = open_policy(calibrated, 0)
     contexts = np.array([[0.15], [0.9]], np.float32)
@@ -118,6 +119,7 @@ def test_returns_on_sites_have_the_exact_mean_and_groups_of_sites_are_padded(cal
     assert len(set(kept["returns"])) == 7
 
 
+@pytest.mark.slow
 def test_one_test_for_all_sites_is_a_test_on_each(calibrated):
     """The predictions on many sites with one context are distributed like those on these sites alone."""
     policy = open_policy(calibrated, 0)
@@ -129,6 +131,7 @@ def test_one_test_for_all_sites_is_a_test_on_each(calibrated):
     assert ks_2samp(predicted[:400], alone).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_site_is_verified_by_repeating_and_by_fresh_rollouts(run, tested, capsys):
     path = run / "certificates" / tested.path.name
     assert call(["verify", str(path)]) == 0
@@ -142,6 +145,7 @@ def test_a_site_is_verified_by_repeating_and_by_fresh_rollouts(run, tested, caps
     assert plan != calibration_of(run).protocol.plan
 
 
+@pytest.mark.slow
 def test_a_drawn_site_is_not_one_of_the_calibration_and_stays_the_same(run):
     first = planned(run, evarl.Terms(site=("drawn",), alpha=ALPHA), None, ())
     second = planned(run, evarl.Terms(site=("drawn:2",), alpha=ALPHA), None, ())
@@ -156,6 +160,7 @@ def test_a_drawn_site_is_not_one_of_the_calibration_and_stays_the_same(run):
     assert evarl.verify_certificate(issued.path).verified
 
 
+@pytest.mark.slow
 def test_the_expected_return_on_a_site(run, capsys):
     with pytest.raises(InputError, match=r"site-value of seed 0 has no finished calibration with alpha 0\.2"):
         issue_certificate(run, dataclasses.replace(SITE, claim="site-value"))
@@ -173,6 +178,7 @@ def test_the_expected_return_on_a_site(run, capsys):
     assert evarl.verify_certificate(site.path).changed.keys() <= {"outcome"}
 
 
+@pytest.mark.slow
 def test_a_share_of_sites_has_two_levels(uncalibrated):
     terms = dataclasses.replace(CALIBRATION, sites=15, delta=0.1)
     found = issue_certificate(uncalibrated, terms).certificate
@@ -182,6 +188,7 @@ def test_a_share_of_sites_has_two_levels(uncalibrated):
     assert site.confidence == pytest.approx(0.8), "of one site, over calibration and site together"
 
 
+@pytest.mark.slow
 def test_thresholds_of_a_site(run, tested):
     bound = tested.certificate.conclusion.bound
     reached = issue_certificate(run, dataclasses.replace(SITE, threshold=bound - 0.5))
@@ -194,6 +201,7 @@ def test_thresholds_of_a_site(run, tested):
     assert other.certificate.conclusion.statement.startswith("It is not shown that on the site bridge=0.4 the mean")
 
 
+@pytest.mark.slow
 def test_calibrating_until_the_margin_is_lucky_is_counted(run, tested, capsys):
     more = ["calibrate", str(run), "--sites", "10", "--rollouts", "6", "--alpha", "0.2"]
     assert "site-return has been tested for this policy before" in refused(capsys, more)
@@ -253,6 +261,7 @@ def test_invented_evidence_is_refused(run, tested, column):
     assert f"{column}: are different when repeated, by up to 0.01" in changes_of(path)
 
 
+@pytest.mark.slow
 def test_an_invented_margin_site_or_number_of_sites_is_refused(run, tested):
     certificate, protocol = tested.certificate, tested.certificate.protocol
     registered = (protocol.calibrating,)
@@ -332,6 +341,7 @@ def test_what_is_refused_and_why(run, capsys, case):
     assert ledger.read(run) == before, "nothing is registered"
 
 
+@pytest.mark.slow
 def test_runs_without_contexts_and_without_calibration(uncalibrated, tmp_path, capsys):
     navigation = str(train_tiny(tmp_path / "navigation").path)
     for arguments in (["calibrate", navigation, "--sites", "30"], ["certify", navigation, "--site", "slip=0.1"]):
@@ -376,6 +386,7 @@ def quantile_run(with_quantile, tmp_path) -> Path:
     return Path(shutil.copytree(with_quantile, tmp_path / "quantile"))
 
 
+@pytest.mark.slow
 def test_the_bound_is_relative_to_the_predicted_quantile(quantile_run, capsys):
     calibration = calibration_of(quantile_run)
     assert calibration.protocol.predictor == "quantile"

@@ -170,6 +170,7 @@ def test_policies_come_from_files_and_checkpoints(run, capsys):
     assert "policy-seed: 2 is not allowed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_policy_of_other_shapes_is_refused(run, tmp_path, capsys):
     other = train_tiny(tmp_path / "other", hidden=4, beta=0.0, seeds=1, updates=1)
     assert call(["assess", str(run.path), "--policy", str(other.path / "policy/seed-0.safetensors")]) == 2

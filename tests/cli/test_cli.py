@@ -292,6 +292,7 @@ def test_studies_are_listed_and_not_started(name, capsys, monkeypatch, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_curve_is_printed_on_a_terminal_only(tmp_path, capsys, monkeypatch):
     arguments = ["train", "navigation", *TINY, "--steps", "50", "--updates", "12", "--quiet"]
     assert call([*arguments, "--out", str(tmp_path / "plain")]) == 0

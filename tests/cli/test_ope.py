@@ -45,6 +45,7 @@ def test_ope_prints_a_table(logged, capsys):
     assert "fqe, pdis: return of the policy over 50 steps" in out
 
 
+@pytest.mark.slow
 def test_evaluate_puts_them_beside_the_others(logged, capsys):
     few = [f"--log.{word[2:]}" if word.startswith("--") else word for word in FEW]
     assert call(["evaluate", logged, "--ope", *few, "--states", "4", "--rollouts", "4", "--json"]) == 0

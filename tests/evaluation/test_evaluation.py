@@ -91,6 +91,7 @@ def test_remembered_policies_come_oldest_first_and_without_empty_slots():
         np.testing.assert_array_equal(found["any"], np.asarray(slots["any"])[order])
 
 
+@pytest.mark.slow
 def test_a_single_seed_is_shuffled_with_its_own_older_policies(tmp_path, key):
     run = train_tiny(tmp_path / "single", seeds=1)
     predictor, learnt = BehaviourPredictor(run), run.evaluator_state(0)

@@ -67,6 +67,7 @@ def study():
     return config, play_policies(config, build_assessment(config, print), RecordSize(3, 4, 6), [0, 1, 2])
 
 
+@pytest.mark.slow
 def test_records_of_whole_episodes(study):
     """In six steps of −1.2 to 0 nobody arrives, so that all returns are sums of six rewards; at the start they are the least."""
     _, played = study

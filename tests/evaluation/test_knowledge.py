@@ -99,6 +99,7 @@ def test_what_is_known_is_saved_and_read_again(run):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(knowledge))
 
 
+@pytest.mark.slow
 def test_assess_gives_an_interval_and_says_first_what_it_does_not_know(run, tmp_path, capsys):
     assert call(["assess", str(run.path), "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
@@ -143,6 +144,7 @@ def test_behaviour_like_that_of_mispredicted_policies_is_outside(run):
     assert "the 5 perturbed policies that behaved most alike were mispredicted by 4 on average" in str(far.outside)
 
 
+@pytest.mark.slow
 def test_an_evaluator_of_recent_policies_is_calibrated_when_it_is_first_asked(tmp_path, capsys):
     recent = train_tiny(tmp_path / "recent")
     assert call(["assess", str(recent.path), "--no-interval"]) == 0
@@ -162,6 +164,7 @@ def test_an_evaluator_of_recent_policies_is_calibrated_when_it_is_first_asked(tm
     assert file.stat().st_mtime_ns != written
 
 
+@pytest.mark.slow
 def test_what_was_calibrated_for_another_evaluator_is_not_used(tmp_path):
     run = train_tiny(tmp_path / "run")
     evarl.assess(run)

@@ -72,6 +72,7 @@ def test_a_final_policy_given_from_outside_is_evaluated_as_itself(run):
         assert other.mae.mean == pytest.approx(one.mae.mean, rel=1e-3, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_sites_have_exact_values_where_probabilities_are_known(tmp_path):
     run = train_family(tmp_path / "family")
     uniform = from_numpy(lambda seen: np.full((len(seen), 4), 0.25), description="uniform")
@@ -85,6 +86,7 @@ def test_sites_have_exact_values_where_probabilities_are_known(tmp_path):
     assert found.predicted.mean == found.seeds[0].queries[SITE].predictions[EVALUATOR].mean()
 
 
+@pytest.mark.slow
 def test_the_command_evaluate(run, modules, capsys):
     (run.path / "evaluation-outside.json").unlink(missing_ok=True)
     given = ["--policy-import", "evaluated_policies:up", "--rollouts", "2", "--states", "2"]
@@ -138,6 +140,7 @@ def test_compare_with_an_outside_policy(run, tmp_path):
         assert evarl.verify_certificate(one.issued.path, rerun=False, reliance=reliance).verified
 
 
+@pytest.mark.slow
 def test_the_command_compare(run, modules, tmp_path, capsys):
     given = ["--policy-import", "evaluated_policies:down", "--rollouts", "100", "--json"]
     assert call(["compare", str(run.path), "down", *given, "--threshold", "-46", "--again"]) in (0, 1)
@@ -187,6 +190,7 @@ def test_impossible_predictions_do_not_decide_the_order(beyond, order, run, modu
     )
 
 
+@pytest.mark.slow
 def test_the_table_says_why_a_candidate_was_not_tested(run, modules, capsys):
     threshold = str(run.world.return_range()[1] - 1)
     given = ["--policy-import", "evaluated_policies:down", "--threshold", threshold, "--rollouts", "300", "--again"]

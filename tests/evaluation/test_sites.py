@@ -165,6 +165,7 @@ def test_results_do_not_depend_on_other_seeds_and_repeat(run, found):
     assert other.sites.drawn.tolist() != again.sites.drawn.tolist()
 
 
+@pytest.mark.slow
 def test_values_are_measured_where_they_are_not_exact(tmp_path):
     changes = {
         "world": "navigation",
@@ -227,6 +228,7 @@ def test_bad_input_is_one_clear_line(run, arguments, message, capsys):
     assert message in err
 
 
+@pytest.mark.slow
 def test_the_files_say_what_was_measured(run, tmp_path, capsys):
     file = tmp_path / "mine.json"
     assert call(["evaluate", str(run.path), "--sites", "8", "--random-seed", "7", "--out", str(file)]) == 0
@@ -251,6 +253,7 @@ def test_a_passive_run_is_measured_on_the_same_sites(run, found, tmp_path):
     assert both.passive.rows == evarl.evaluate(passive, sites=SITES).rows
 
 
+@pytest.mark.slow
 def test_what_was_not_fitted_has_no_numbers(run, tmp_path):
     def never(seed, learnt):
         return learnt.replace(

@@ -115,6 +115,7 @@ def test_scales_of_vectors_by_hand():
     np.testing.assert_allclose(scale.deviation(), [1.0, 10.0], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_all_policies_count_alike_until_there_are_enough():
     """Weights 1, 1/2, 1/3 … make a plain mean; from the 20th policy on the weight stays at 1/20."""
     evaluator = make_evaluator(EvaluatorConfig(), SPACE, jnp.zeros((3, 2)), SHAPES)
@@ -217,6 +218,7 @@ TOLD = {SURE: [2.0, 2.0, 2.0, 2.0], UNSURE: [-6.0, 2.0, 2.0, 2.0]}
 
 
 @pytest.mark.parametrize(("level", "unsure"), [(0.1, -6.0), pytest.param(0.4, 2.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_lower_quantile_of_what_a_critic_tells_is_learnt(level, unsure):
     """One behaviour leaves nothing open, the other one a bad context in four; the noise of returns is no doubt."""
     places, noise = np.repeat([0.0, 1.0], 4), np.repeat([-3.0, 3.0], 8)  # every place has all values with all noise
@@ -249,6 +251,7 @@ def test_the_lower_quantile_of_what_a_critic_tells_is_learnt(level, unsure):
     np.testing.assert_allclose(value, [2.0, 0.0], atol=0.5)
 
 
+@pytest.mark.slow
 def test_a_lower_quantile_leaves_the_value_as_it_is():
     """The second network is drawn and fitted beside the first, which has the same loss and the same batches."""
     memory = filled_with([1, 2, 3])

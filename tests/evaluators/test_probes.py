@@ -105,6 +105,7 @@ def slopes(probe):
     return evaluator, records, jax.jit(fit)
 
 
+@pytest.mark.slow
 def test_probes_move_to_where_policies_differ():
     """At s = 0 all policies are alike. With a fixed probe there the error stays Var(V); a learnt one explains nearly all."""
     (_, _, fixed), (evaluator, records, learnt) = slopes(None), slopes(FINGERPRINT)
@@ -139,6 +140,7 @@ def test_equal_distributions_are_shown_alike():
 
 
 @pytest.mark.parametrize("space", [pytest.param(Discrete(3), marks=pytest.mark.slow), Box((2,), -1.0, 1.0)])
+@pytest.mark.slow
 def test_flags_can_be_probed_anywhere(space):
     """Probes begin as the flags of a start state, show what flags show, and have a slope; so it is with perturbed policies."""
     flags, start = Box((2, 3), 0.0, 1.0, "bool"), jnp.asarray(np.random.default_rng(0).random((K, 2, 3)) > 0.5)

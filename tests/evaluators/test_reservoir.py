@@ -101,6 +101,7 @@ def test_held_out_and_empty_slots_are_never_sampled(filled):
     assert set(np.asarray(sample(whole, jnp.int32(12)).target).ravel()) == set(range(1, 13))
 
 
+@pytest.mark.slow
 def test_fitting_and_scales_do_not_see_what_is_held_out_or_empty():
     """Garbage in the held-out and the empty slots makes no difference to a single bit."""
     config = EvaluatorConfig(network=NetworkConfig(width=8, layers=1), memory="diverse")
@@ -128,6 +129,7 @@ def test_fitting_and_scales_do_not_see_what_is_held_out_or_empty():
     np.testing.assert_allclose(states[0].behaviour.rolled_out.deviation(), np.sqrt(square - mean**2), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_share_of_recent_policies_is_their_weight_in_the_loss():
     config = EvaluatorConfig(network=NetworkConfig(width=8, layers=1), memory="diverse", recent_share=0.75)
     evaluator = make_evaluator(config, SPACE, jnp.zeros((3, 2)), SHAPES)

@@ -42,6 +42,7 @@ def run(tmp_path_factory):
     return evarl.train(config, out=tmp_path_factory.mktemp("run") / "own", quiet=True)
 
 
+@pytest.mark.slow
 def test_evaluators_are_saved_with_all_of_the_behaviour(run):
     learnt = evarl.Run.load(run.path).evaluator_state(1)
     assert {name: x.shape for name, x in learnt.remembered.rolled_out.items()} == {"return": (3, 4), "steps": (3, 4)}
@@ -50,6 +51,7 @@ def test_evaluators_are_saved_with_all_of_the_behaviour(run):
     assert learnt.highest.rolled_out["steps"].tolist() == [15.0] * 4, "15 steps in each scenario"
 
 
+@pytest.mark.slow
 def test_assess_and_evaluate_use_it(run, capsys):
     found = evarl.assess(run, interval=False)
     assert found.behaviour.shape == (4, 6), "two statistics and four probabilities for each start state"

@@ -37,6 +37,7 @@ def test_it_is_fitted_saved_and_read(run):
     assert np.isfinite(run.metrics["evaluator_loss"].to_numpy()).all()
 
 
+@pytest.mark.slow
 def test_assess_and_evaluate_use_it(run):
     states = "0.1,0.1 0.9,0.9"
     first, second = evarl.assess(run, states=states, interval=False).predicted_at_states

@@ -202,6 +202,7 @@ def test_fits_of_a_table_reach_the_least_variance(name):
 
 
 @pytest.mark.parametrize(("name", "steps"), [pytest.param("graph", 1500, marks=pytest.mark.slow), ("ModelFail", 1000)])
+@pytest.mark.slow
 def test_networks_and_doubly_robust_estimates(name, steps):
     """FQE within 5 % of the returns' deviation; DR within four of its standard errors, which are near the least there are."""
     world, count = WORLDS[name](), 4000

@@ -86,6 +86,7 @@ def test_groups_share_a_context_that_is_drawn_anew_after_so_many_updates():
     assert same == [[i // 3 == j // 3 for j in range(7)] for i in range(7)]
 
 
+@pytest.mark.slow
 def test_each_context_is_predicted_from_its_own_assessment():
     """`predict` of C contexts at once is the evaluator's prediction context by context."""
     learner = learner_for(small(context=("bridge=0:1",)))
@@ -109,6 +110,7 @@ def test_the_first_starts_of_each_environment_are_found_in_order():
     assert first_starts(label, 4).tolist() == [[0, 3], [2, 0], [3, 0], [0, 0]]
 
 
+@pytest.mark.slow
 def test_an_evaluator_of_start_states_is_asked_about_those_alone():
     """At the first starts of each environment it says what it says everywhere, and elsewhere nothing counts."""
     changes = {"context": ("bridge=0:1",), "context_updates": 1, "horizon": 1, "steps": 7, "evaluator.states": "start"}
@@ -127,6 +129,7 @@ def test_an_evaluator_of_start_states_is_asked_about_those_alone():
     assert (np.asarray(found[STARTS:]) == 0).all()
 
 
+@pytest.mark.slow
 def test_the_critic_sees_the_context_and_the_policy_does_not():
     config = small(context=("bridge=0:1",))
     learner = learner_for(config)
@@ -226,6 +229,7 @@ def test_last_steps_are_taken_in_the_last_update_alone():
 IN_THE_OPEN = {"assessment.world": "navigation/open-field", "assessment.horizon": 3}
 
 
+@pytest.mark.slow
 def test_contexts_go_by_name_into_an_assessment_in_another_world():
     """Slip acts in the open field too; obstacles, of which it has none, do not."""
     texts = ("obstacle-1=0,1", "slip=0:0.5")
@@ -265,6 +269,7 @@ def test_host_environments_get_their_contexts_back():
         one.environments.close()
 
 
+@pytest.mark.slow
 def test_a_host_world_is_trained_over_contexts(tmp_path):
     settings = {"world": "gymnasium/CartPole-v1", "context": ("length=0.3:2",), "horizon": 8, "beta": 0.5, "updates": 3}
     settings |= {

@@ -111,6 +111,7 @@ def columns(run):
     return {name: table[name].to_numpy().reshape(-1, seeds) for name in table.column_names}
 
 
+@pytest.mark.slow
 def test_training_logs_the_beta_that_the_recursions_give(chosen):
     found, config = columns(chosen), chosen.config
     for seed in range(2):
@@ -129,6 +130,7 @@ def test_training_logs_the_beta_that_the_recursions_give(chosen):
                 dual = dual.replace(beta=raise_beta(dual.beta, error, 2.0, 0.2 * 0.5, limit))
 
 
+@pytest.mark.slow
 def test_resumed_in_the_middle_it_ends_with_the_same_bits(chosen):
     out = chosen.path.with_name("resumed")
     shutil.copytree(chosen.path, out)

@@ -80,6 +80,7 @@ def recent():
     return trained(learner())
 
 
+@pytest.mark.slow
 def test_reservoirs_hold_policies_of_the_whole_run(diverse):
     memory = diverse[0].evaluation.memory
     assert memory.earlier.slots.target.shape == memory.perturbed.slots.target.shape == (10, 64)
@@ -109,6 +110,7 @@ def test_a_passive_policy_is_the_same_whatever_the_evaluator_remembers(diverse, 
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_what_is_learnt_includes_held_out_policies(diverse, fixed):
     known = fixed.learnt(diverse[0].evaluation).knowledge
     assert known.held_out.returned.shape == (2,)
@@ -131,6 +133,7 @@ def test_perturbed_policies_have_fingerprints(diverse):
     assert all(int(told["fault"]) == 0 for told in diverse[1])
 
 
+@pytest.mark.slow
 def test_what_is_learnt_is_what_policies_show_at_the_present_probes(diverse, fixed):
     """The memory's own numbers are from when the policies were met; files, intervals and ranges have those of now."""
     state = diverse[0].evaluation
@@ -147,6 +150,7 @@ def test_what_is_learnt_is_what_policies_show_at_the_present_probes(diverse, fix
         assert (sign * (shown - bound.pathwise["fingerprint"]) > -1e-6).all()
 
 
+@pytest.mark.slow
 def test_the_first_probes_are_the_start_states(fixed):
     state = fixed.evaluability.evaluator.init(jax.random.PRNGKey(0))
     np.testing.assert_array_equal(state.probed, STARTS)

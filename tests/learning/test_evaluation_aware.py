@@ -109,6 +109,7 @@ def weights_of(gradient, frozen=False):
 
 
 @pytest.mark.parametrize("gradient", ["paired", pytest.param("score", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_nothing_is_asked_of_the_policy_during_the_warm_up(gradient):
     for update in (0, 1):
         asked = weights_of(gradient)(update)
@@ -118,6 +119,7 @@ def test_nothing_is_asked_of_the_policy_during_the_warm_up(gradient):
 
 
 @pytest.mark.parametrize("gradient", ["paired", pytest.param("score", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_the_ramp_is_one_ramp(gradient):
     """Half-way up the ramp, everything that β multiplies is half of what it is at the top, the bonus too."""
     asked = weights_of(gradient, frozen=True)  # so that updates differ in nothing else; there is no warm-up then
@@ -155,6 +157,7 @@ def frozen(learnt, **changes):
     return dataclasses.replace(config, evaluator=dataclasses.replace(config.evaluator, file=file))
 
 
+@pytest.mark.slow
 def test_a_frozen_evaluator_stays_as_it_was(learnt, tmp_path):
     run = evarl.train(frozen(learnt), out=tmp_path / "run", quiet=True)
     for one, other in zip(

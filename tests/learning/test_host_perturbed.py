@@ -103,6 +103,7 @@ def gathered(learner, seed=0):
     return state, learner.gather(state, worlds, 0)[1]
 
 
+@pytest.mark.slow
 def test_returns_of_whole_episodes_are_those_that_the_world_pays(first):
     """The return with n hours left is wage · (1 − γⁿ) / (1 − γ); the assessment pays wage · min(3, n)."""
     records, steps = first[2].perturbed
@@ -214,6 +215,7 @@ def test_a_run_over_contexts_that_is_resumed_is_the_same_run(run, tmp_path, monk
     jax.tree.map(np.testing.assert_array_equal, resumed.evaluator_state(0), run.evaluator_state(0))
 
 
+@pytest.mark.slow
 def test_assess_gives_an_interval(run, capsys):
     assert call(["assess", str(run.path), "--json", "--context", "wage=1"]) == 0
     found = json.loads(capsys.readouterr().out)

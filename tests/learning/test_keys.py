@@ -48,9 +48,11 @@ def repeated(values):
 @pytest.mark.parametrize(
     ("algorithm", "context"),
     [
-        ("ppo", ("slip=0:0.5", "wind=-0.1:0.1")),  # every use of a key is in this one
+        pytest.param(
+            "ppo", ("slip=0:0.5", "wind=-0.1:0.1"), marks=pytest.mark.slow
+        ),  # every use of a key is in this one
         pytest.param("ppo", (), marks=pytest.mark.slow),
-        pytest.param("a2c", ("slip=0:0.5", "wind=-0.1:0.1"), marks=pytest.mark.slow),
+        ("a2c", ()),
     ],
     ids=str,
 )

@@ -41,6 +41,7 @@ def test_cartpole(config, reached, tmp_path):
     assert learnt_return(config, tmp_path, seeds=3) > reached
 
 
+@pytest.mark.slow
 def test_cartpole_on_the_host(tmp_path):
     """The same agent and the same update serve a Gymnasium environment."""
     config = dataclasses.replace(CARTPOLE_PPO, world="gymnasium/CartPole-v1", updates=30)

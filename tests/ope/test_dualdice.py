@@ -93,6 +93,7 @@ def test_with_a_feature_for_each_state_and_action_it_is_the_tabular_solution(end
 
 
 @pytest.mark.parametrize("horizon", [pytest.param("endless", marks=pytest.mark.slow), "finite"])
+@pytest.mark.slow
 def test_continuous_states_and_actions(horizon):
     """Within 4 standard errors and 8 %; the mean of the log is 40 % away."""
     steps = LENGTH if horizon == "finite" else 2000
@@ -152,6 +153,7 @@ def test_a_constant_reward_is_exact():
     assert found.value == pytest.approx((1 - DISCOUNT**LENGTH) / (1 - DISCOUNT), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_a_policy_that_the_log_does_not_cover_is_said():
     """It moves four deviations away from what was logged."""
     with pytest.warns(ope.CollapsedWeights, match="dualdice: DualDICE has not converged"):
@@ -180,6 +182,7 @@ def test_one_compilation_serves_logs_of_all_lengths():
     assert (program.train._cache_size(), program.logged._cache_size(), program.expected._cache_size()) == before
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers():
     once, again = (estimate(gaussian_log(6), gaussian()) for _ in range(2))
     assert once.value == again.value

@@ -119,6 +119,7 @@ def test_collapsed_weights_are_warned_of():
     assert any("collapsed" in warning for warning in found["pdis"].warnings)
 
 
+@pytest.mark.slow
 def test_refits_tell_the_error_of_fitted_q_evaluation(found):
     one = estimate(chain_log(), switching(0.3), ("fqe",), fqe=SMALL, fqe_refits=6)["fqe"]
     # all that is random in this log is what its doubly robust estimate knows of, give or take the noise of the fits
@@ -222,6 +223,7 @@ def test_what_methods_share_is_computed_once():
     assert log.log_ratio(policy) is not log.log_ratio(switching(0.4))
 
 
+@pytest.mark.slow
 def test_magic_where_all_but_the_nearest_trajectories_are_negligible():
     """The longest trajectory starts so far from the query that a kernel gives it a share of 1e-37."""
     start = np.array([0.0, 0.01, 1.0])

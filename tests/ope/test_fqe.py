@@ -157,6 +157,7 @@ class TestMistakesOfOthers:
         asked = target_actions(config, data, tabular(target), key)
         return float(fit(config, table, spoil_target(asked), key).start_value[-1]) / expected
 
+    @pytest.mark.slow
     def test_none(self, random_world, key):
         assert self.estimate(random_world, key) == pytest.approx(1, abs=0.02)
 
@@ -266,6 +267,7 @@ class TestTable:
 
 
 class TestFit:
+    @pytest.mark.slow
     def test_mapped_over_policies_is_one_after_the_other(self, chain_log, key):
         table = prepare(QUICK, chain_log, 0.9, key)
         policies = [np.array([[1 - p, p], [p, 1 - p]]) for p in (0.1, 0.5, 0.9)]
@@ -305,6 +307,7 @@ class TestFit:
         np.testing.assert_allclose(np.abs(last), np.full(2, QUICK.learning_rate), rtol=1e-3)
         assert not one.converged
 
+    @pytest.mark.slow
     def test_values_still_on_their_way_are_not_converged(self, random_world, key):
         """40 backups at γ = 0.99 leave two thirds of the way; what is said to remain is close to what does."""
         data, target, *_ = random_world

@@ -76,6 +76,7 @@ def test_least_variance_is_found_from_samples():
     assert least <= variance + 1e-12 < least + 0.02 * (none - least) + 1e-9
 
 
+@pytest.mark.slow
 def test_the_fit_varies_less_than_per_decision_importance_sampling():
     data, _, chance = enumerated()
     rng = np.random.default_rng(0)

@@ -26,6 +26,7 @@ def estimates(policy):
     return [one.value for one in found.values()]
 
 
+@pytest.mark.slow
 def test_functions_and_outside_policies_are_the_same_target():
     data = chain_log(100)
     expected = estimates(TargetPolicy.from_probabilities(probabilities))
@@ -101,6 +102,7 @@ def test_a_run_in_the_units_of_the_world():
     assert in_world_units(own, Discrete(2)) is own
 
 
+@pytest.mark.slow
 def test_deterministic_continuous_policies_have_fitted_q_evaluation_alone():
     data = continuous_log()
     policy = ope.target_policy(from_numpy(lambda seen: seen[:, :1] * 0.5, "actions"), data)

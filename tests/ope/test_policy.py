@@ -79,6 +79,7 @@ def _jax_probabilities(seen):
     return jnp.where((seen[:, 0] > 0)[:, None], jnp.asarray([[0.75, 0.25]]), jnp.asarray([[0.5, 0.5]]))
 
 
+@pytest.mark.slow
 def test_fitted_q_evaluation_of_a_numpy_policy_is_that_of_the_same_jax_policy():
     """The probabilities are powers of a half, so that 32 and 64 bits agree."""
     methods, settings = ("fqe", "fqe-tabular", "dr"), {"fqe": QUICK}
@@ -89,6 +90,7 @@ def test_fitted_q_evaluation_of_a_numpy_policy_is_that_of_the_same_jax_policy():
     assert on_host["fqe"].bellman_error == traced["fqe"].bellman_error
 
 
+@pytest.mark.slow
 def test_continuous_actions_of_a_numpy_policy_in_fitted_q_evaluation():
     rng = np.random.default_rng(0)
     data = ope.LoggedData.from_arrays(

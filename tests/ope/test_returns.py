@@ -95,6 +95,7 @@ def test_doubly_robust_has_no_variance_with_the_true_model():
         assert np.ptp(terms[start == s], axis=0).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_a_fitted_model_lowers_the_error():
     errors = []
     for seed in range(30):

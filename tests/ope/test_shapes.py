@@ -68,6 +68,7 @@ def test_padding_is_inert(key, monkeypatch):
         )
 
 
+@pytest.mark.slow
 def test_cross_fitting_needs_no_other_program_than_a_fit():
     log = ope.Log(logged(chain(), np.full((2, 2), 0.5), 90, 7), 0.9)
     policy = ope.TargetPolicy.from_probabilities(tabular(SWITCH).probabilities)

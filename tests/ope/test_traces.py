@@ -114,6 +114,7 @@ def test_values_of_the_chain_with_fewer_backups(kind, key):
     np.testing.assert_allclose(fitted.v(np.eye(2), SWITCH), [4.21875, 5.78125], rtol=0.015)
 
 
+@pytest.mark.slow
 def test_traces_of_continuous_actions(key):
     config = dataclasses.replace(SMALL, trace=0.5, steps=1500, trace_steps=4)
     data = gaussian_log()

@@ -185,6 +185,7 @@ def test_a_digest_is_of_parameters_code_and_description():
     assert from_stable_baselines3(ppo()).description == "Stable-Baselines3 PPO, Policy, actions drawn at random"
 
 
+@pytest.mark.slow
 def test_assessing_an_outside_policy(tmp_path):
     run = train_tiny(tmp_path / "run")
     (tmp_path / "outside_policies.py").write_text(

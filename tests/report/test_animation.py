@@ -38,6 +38,7 @@ def scenes(beta: float) -> PolicyScenes:
     return PolicyScenes("a run", beta, 0, tuple(found))
 
 
+@pytest.mark.slow
 def test_an_animation_has_a_picture_for_every_moment_and_loops():
     rows = [scenes(0.0), scenes(1.0)]
     with Image.open(io.BytesIO(animated(rows))) as picture:
@@ -62,6 +63,7 @@ def run(tmp_path_factory) -> evarl.Run:
     return train_family(tmp_path_factory.mktemp("tiny") / "run", seeds=2)
 
 
+@pytest.mark.slow
 def test_scenes_are_walks_on_the_map(run):
     found = policy_scenes(run, tests=3)
     assert [scene.site for scene in found.scenes] == [0.15, 0.9]

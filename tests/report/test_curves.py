@@ -81,6 +81,7 @@ def test_bad_input_is_refused(run, options, message):
         evarl.plot(run, **options)
 
 
+@pytest.mark.slow
 def test_two_seeds_have_no_interval(tmp_path):
     run = evarl.train("navigation", environments=2, steps=50, updates=2, seeds=2, out=tmp_path / "run", quiet=True)
     for summary in ("mean", "iqm"):

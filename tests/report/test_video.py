@@ -174,6 +174,7 @@ class Light(World):
         return jnp.full((8, 8, 3), 255 * physics, jnp.float32).astype(jnp.uint8)
 
 
+@pytest.mark.slow
 def test_a_world_of_ones_own_draws_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(registry._own, "_entries", {})
     evarl.register_world("light", Light)
@@ -235,6 +236,7 @@ WANTED += "metadata['render_modes']"
         ),
     ],
 )
+@pytest.mark.slow
 def test_an_environment_without_rendering_is_refused_in_one_line(name, message, tmp_path, monkeypatch, capsys):
     (tmp_path / "evarl_plain.py").write_text(PLAIN)
     monkeypatch.syspath_prepend(tmp_path)

@@ -120,6 +120,7 @@ LIMITED = (
         (["--steps", "12", "--agent.truncation", "as-termination"], []),
     ],
 )
+@pytest.mark.slow
 def test_values_beyond_the_time_limit_are_told_of_where_batches_cut_episodes(arguments, told, tmp_path, capsys):
     run = tmp_path / "run"
     arguments = [*arguments, "--updates", "10", "--assessment.horizon", "4", "--out", str(run)]

@@ -49,6 +49,7 @@ def refused(capsys, command: str, run: Path, *more: str) -> str:
 # --- Evaluators that were not fitted
 
 
+@pytest.mark.slow
 def test_one_update_more_than_the_warm_up_fits(unfitted, tmp_path):
     assert unfitted.evaluator_state(1).state.steps() == 0
     more = train_tiny(tmp_path / "more", updates=3)
@@ -74,6 +75,7 @@ def test_assess_gives_no_number_for_an_evaluator_that_was_not_fitted(unfitted, c
     assert "predicted value at" not in out
 
 
+@pytest.mark.slow
 def test_evaluate_keeps_truth_and_critic_of_an_evaluator_that_was_not_fitted(unfitted, run, capsys):
     assert call(["evaluate", str(unfitted.path), *EVALUATE, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -427,6 +427,7 @@ def begun(process: subprocess.Popen) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_impatient_ctrl_c_saves_and_stops(tmp_path):
     out = tmp_path / "run"
     process = started(*LONG, "--out", str(out))

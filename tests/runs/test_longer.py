@@ -113,6 +113,7 @@ def test_a_stopped_run_is_whole_and_goes_on_as_if_nothing_had_been(tmp_path):
     assert same_files(whole.path, again.path, [*RESULTS, *EVALUATORS])
 
 
+@pytest.mark.slow
 def test_a_stop_is_for_all_groups_of_seeds(small, tmp_path):
     groups = []
     callbacks = [lambda chunk: groups.append(chunk.seeds), stop_from(4)]

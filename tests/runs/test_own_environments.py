@@ -72,6 +72,7 @@ def test_settings_that_do_not_go_together():
         evarl.train("gymnasim/CartPole-v1")
 
 
+@pytest.mark.slow
 def test_a_world_in_place_of_a_preset(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = "train gymnasium/FrozenLake-v1 --make is_slippery=false --updates 1 --environments 2 --steps 8"
@@ -86,6 +87,7 @@ def test_a_world_in_place_of_a_preset(tmp_path, capfd, monkeypatch):
     assert "make: 'slippery' is not allowed; must be NAME=VALUE" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_assessment_in_another_world_with_mappings(tmp_path, monkeypatch):
     """The test is taken in a world whose observations are twice as long and whose actions are numbered backwards."""
     monkeypatch.setattr(registry._own, "_entries", {})

@@ -71,6 +71,7 @@ def test_the_size_of_a_chunk_does_not_change_the_bits(small):
     jax.tree.map(np.testing.assert_array_equal, at_once, by_parts)
 
 
+@pytest.mark.slow
 def test_seeds_are_split_when_memory_is_short(small, tmp_path):
     config = dataclasses.replace(small, seeds=5)
     learner = make_learner(config)
@@ -87,6 +88,7 @@ def test_seeds_are_split_when_memory_is_short(small, tmp_path):
     assert evarl.train(config, out=tmp_path / "split", resume=True, quiet=True).seeds == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_the_plan_of_memory_is_about_what_is_allocated():
     """The compiler's figure must be at least the trajectory and the state, and not absurdly more."""
     config = evarl.TrainConfig(environments=64, steps=200, agent=evarl.AgentConfig(hidden_sizes=(64, 64)))
@@ -114,6 +116,7 @@ def test_an_unfinished_run_says_so(small, tmp_path):
         evarl.Run.load(run.path).summary  # noqa: B018
 
 
+@pytest.mark.slow
 def test_progress_counts_the_updates_of_each_group_of_seeds(tmp_path, capsys):
     seen = []
     evarl.train(

@@ -177,6 +177,7 @@ def test_what_fails_stops_only_what_needs_it_and_what_is_finished_is_left_alone(
     assert again.begun == ()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_reported_and_the_next_run_begins_anew(store):
     job = quick()
     failures = run_jobs([job], store, LocalWorkers(store, 1), Kill(store, job))
@@ -207,6 +208,7 @@ def test_a_worker_that_was_killed_while_it_trained_goes_on(store, tmp_path, monk
     np.testing.assert_allclose(jax.tree.leaves(two), jax.tree.leaves(one), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_interrupted_it_stops_its_workers(store):
     """They save, and the process is gone when `run_jobs` is."""
     job = training(updates=1_000_000)

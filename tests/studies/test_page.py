@@ -337,6 +337,7 @@ def test_print_unfolds_everything_and_folds_it_again(opened):
     assert opened.execute_script(folded) == before
 
 
+@pytest.mark.slow
 def test_the_list_of_reports_leads_to_them(driver, tmp_path):
     write_report(REPORT, tmp_path / "of paper" / REPORT.name)
     link = f"of paper/{REPORT.name}/report.html"

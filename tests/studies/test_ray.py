@@ -67,6 +67,7 @@ def test_interrupted_it_saves_and_goes_on_wherever_it_is_called_again(ray, store
     assert store.result(LONG)["seeds"] == undisturbed
 
 
+@pytest.mark.slow
 def test_a_folder_that_workers_do_not_see_is_one_clear_line(ray, store):
     workers = RayWorkers(store, None, 1)
     for mark in store.folder.glob(".seen-by-all-*"):  # as if this were not the folder that they see

@@ -55,6 +55,7 @@ def value(world, policy):
     return world.start @ policy_values(world, policy, world.horizon)
 
 
+@pytest.mark.slow
 def test_unbiased_for_a_wrong_value(key):
     world, policy = random_mdp()
     found = controlled_rollouts(world, follow(policy), says(WRONG), key, 40_000, **SETTINGS)

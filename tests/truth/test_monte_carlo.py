@@ -196,6 +196,7 @@ def frequencies(world, policy):
 @pytest.mark.parametrize(
     "case", [pytest.param(lambda: (chain(horizon=5), SWITCH), marks=pytest.mark.slow), lambda: random_mdp(horizon=5)]
 )
+@pytest.mark.slow
 def test_visited_states_have_their_exact_frequencies(case, key):
     world, policy = case()
     found = simulator_for(world).visited_states(follow(policy), key, 2000, environments=1000, episodes=40)
@@ -208,6 +209,7 @@ def test_visited_states_have_their_exact_frequencies(case, key):
     assert stats.chisquare(visited[expected > 0], expected[expected > 0]).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_visited_states_are_drawn_without_replacement_where_possible(key):
     """4 environments and 5 steps: 20 steps in all, 4 at each clock; more than 20 are those and some of them again."""
     world = chain(horizon=5)

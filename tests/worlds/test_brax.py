@@ -74,6 +74,7 @@ def test_a_reset_simulates_nothing(world: BraxWorld, first_use: tuple[bool, Any]
     assert simulated & dear
 
 
+@pytest.mark.slow
 def test_the_task_ends_when_the_pole_falls(world: BraxWorld, first_use: tuple[bool, Any]) -> None:
     state = first_use[1][0]
     step = jax.jit(jax.vmap(world.step), compiler_options=RUN_ONCE)
@@ -149,6 +150,7 @@ def test_what_is_not_known_noise_still_comes_out(capsys: pytest.CaptureFixture[s
         raise RuntimeError("broken")
 
 
+@pytest.mark.slow
 def test_a_state_is_written_by_its_positions_and_velocities(world: BraxWorld) -> None:
     """A member of the pool, from its numbers: the same observation, and the same after a step."""
     member = jax.tree.map(lambda leaf: leaf[3], world.pool)

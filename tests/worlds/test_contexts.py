@@ -214,6 +214,7 @@ SLOW = [
     "gymnax/FourRooms-misc",
     "gymnax/Acrobot-v1",
     "brax/halfcheetah",
+    "brax/inverted_pendulum",
     "brax/inverted_pendulum:mjx",
     "brax/inverted_pendulum:positional",
 ]

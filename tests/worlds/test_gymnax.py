@@ -165,6 +165,7 @@ def test_python_numbers_in_a_state_become_arrays_of_fixed_dtype() -> None:
     assert jax.eval_shape(world.step, KEY, state, jnp.int32(0)).state == state
 
 
+@pytest.mark.slow
 def test_two_aliens_can_die_in_one_step_and_no_more_shots_are_ever_in_flight() -> None:
     """What the greatest reward of a step stands on."""
     world = make_world("gymnax/SpaceInvaders-MinAtar")

@@ -63,6 +63,7 @@ def test_discrete_observations_are_one_hot(stand_in):
     assert environments.reset(0, 0).tolist() == [1.0] + [0.0] * 15
 
 
+@pytest.mark.slow
 def test_training_is_the_same_again_and_says_what_it_was(stand_in, tmp_path):
     first, second = (
         evarl.train("gymnasium", vectorise="envpool", out=tmp_path / name, quiet=True, **SMALL) for name in "ab"
