@@ -45,9 +45,9 @@ test: setup
 # fused multiply-adds. Instruction sets are only lowered, so that any processor can do it.
 NUMERICAL := tests/known_answers tests/theory tests/bounds tests/stats tests/ope
 # Coverage by simulation says nothing about a processor, and takes longest; nor do files, refusals, what can be registered and
-# the number of programs that are compiled.
+# the number of programs that are compiled. Of networks that are trained, those of test_estimate.py stand for the others.
 SIMULATED := $(addprefix --ignore tests/,bounds/test_coverage.py bounds/test_statements.py bounds/test_refusals.py \
-		ope/test_registry.py ope/test_files.py ope/test_intervals.py) \
+		$(addprefix ope/test_,$(addsuffix .py,registry files intervals fqe traces dualdice support policy outside compare))) \
 	$(addprefix --deselect tests/,bounds/test_sites.py::test_simulated_coverage \
 		bounds/test_bands.py::test_coverage bounds/test_bands.py::test_coverage_of_grids \
 		ope/test_guarantees.py::test_coverage ope/test_returns.py::test_coverage_of_bands \

@@ -92,9 +92,9 @@ def ours(logs: Logs) -> dict[str, Any]:
             "seconds": time.perf_counter() - began,
             "values": [one.value for one in found],
             "intervals": {
-                name: [[one.intervals[name].low, one.intervals[name].high] for one in found]
+                name: [[one.intervals[name].low, one.intervals[name].high] for one in found if name in one.intervals]
                 for name in INTERVALS
-                if name in found[0].intervals
+                if any(name in one.intervals for one in found)
             },
         }
     for method in CORRECTED:
@@ -149,6 +149,7 @@ def compare_with_scope(python: Path, repetitions: int) -> dict[str, Any]:
             "largest_difference": float(apart),
             "coverage": {side: coverage(one, short.world.value) for side, one in sides.items()},
             "width": {side: {i: width(one, i) for i in one["intervals"]} for side, one in sides.items()},
+            "given": {i: len(ends) / repetitions for i, ends in mine[name]["intervals"].items()},
             "seconds": {side: one.get("seconds") for side, one in sides.items()},
             "long": {"evarl": mine_far[name]["values"][0], "SCOPE-RL": other_far[name]["values"][0]},
         }
@@ -177,16 +178,18 @@ def answers_text(found: dict[str, Any] | None) -> str:
             for side in ("evarl", "SCOPE-RL"):
                 share, wide = one["coverage"][side].get(interval), one["width"][side].get(interval)
                 cells += ["not given", ""] if share is None else [f"{100 * share:.1f}", f"{wide:.3g}"]
-            rows.append([f"`{name}`", interval, *cells])
-    columns = ["method", "interval", "evarl, coverage in %", "width", "SCOPE-RL, coverage in %", "width"]
-    covered = markdown_table(columns, rows, [False, False, True, True, True, True])
+            given = one["given"].get(interval, 0.0)
+            rows.append([f"`{name}`", interval, f"{100 * given:.1f}", *cells])
+    columns = ["method", "interval", "evarl, given in %", "coverage in %", "width", "SCOPE-RL, coverage in %", "width"]
+    covered = markdown_table(columns, rows, [False, False, True, True, True, True, True])
     error = 100 * (0.95 * 0.05 / world["logs"]) ** 0.5
     return (
         f"{world['logs']} logs of {TRAJECTORIES} trajectories of 5 steps in the smooth world of the "
         f"[coverage table](ope.md#coverage) (exact value {world['exact']:.4f}), and one log of {TRAJECTORIES} trajectories of "
         f"{LONG} steps by the policy that is evaluated (mean return {world['long_mean_return']:.6f}). Both were given the same "
         f"Q̂, 0.8 times the true one, for `dr` and `wdr`. SCOPE-RL {found['versions']['scope-rl']}.\n\n{values}\n\n"
-        f"Intervals of nominal 95 %; a coverage has a standard error of {error:.1f} %.\n\n{covered}"
+        f"Intervals of nominal 95 %; a coverage has a standard error of {error:.1f} %. Of evarl's it is that of the intervals "
+        f"that are given: they are withheld where weights are too uneven. SCOPE-RL's are always given.\n\n{covered}"
     )
 
 

@@ -45,6 +45,7 @@ def test_damaged_files_end_in_one_clean_line_or_load_as_before(files):
         assert found.count("errors") > 5, kind.name
 
 
+@pytest.mark.slow
 def test_payloads_would_have_worked(files):
     """The proof that nothing is executed is worth no more than what was waiting to be executed."""
     marker = files[0] / "executed"

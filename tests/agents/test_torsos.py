@@ -107,6 +107,7 @@ def test_a_policy_learns_from_images_and_is_evaluated(lights):
     assert np.isfinite(lights.metrics["evaluator_loss"].to_numpy()).any() or lights.evaluator_state().state.steps() > 0
 
 
+@pytest.mark.slow
 def test_the_run_is_loaded_with_its_function(lights):
     again = evarl.Run.load(lights.path, env=Lights)
     image = np.zeros((8, 9, 1), np.uint8)

@@ -45,6 +45,7 @@ def test_lower_bounds_of_the_mean(population, n):
         for one in cases(20, *(() if claim in LONG else (200,)))
     ],
 )
+@pytest.mark.slow
 def test_other_claims(claim, n, population):
     level, simulate = CLAIMS[claim]
     if (claim, n) in {

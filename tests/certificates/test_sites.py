@@ -419,6 +419,7 @@ def test_the_bound_is_relative_to_the_predicted_quantile(quantile_run, capsys):
     assert out.startswith("verified (the same rollouts were repeated, to the last bit, and fresh ones were made)")
 
 
+@pytest.mark.slow
 def test_quantiles_bound_the_expected_return_too(quantile_run):
     terms = dataclasses.replace(QUANTILE, claim="site-value", rollouts=20)
     kept = issue_certificate(quantile_run, terms).certificate.evidence

@@ -83,6 +83,7 @@ def test_records_of_whole_episodes(study):
     np.testing.assert_allclose(truth_noise(played)["start"], noise)
 
 
+@pytest.mark.slow
 def test_errors_on_policies_of_other_seeds(study):
     config, played = study
     returns = with_settings(config, {"assessment.behaviour": "returns"})

@@ -45,6 +45,7 @@ def aware(tmp_path_factory):
     return trained("reinforce", tmp_path_factory.mktemp("run") / "aware", beta=0.5)
 
 
+@pytest.mark.slow
 def test_it_learns_and_can_be_evaluation_aware(aware, tmp_path):
     plain = trained("reinforce", tmp_path / "plain")
     idle = trained("idle", tmp_path / "idle")

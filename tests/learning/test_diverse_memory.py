@@ -93,6 +93,7 @@ def test_reservoirs_hold_policies_of_the_whole_run(diverse):
     assert np.asarray(memory.perturbed.slots.target).any(axis=1).all()
 
 
+@pytest.mark.slow
 def test_steps_of_perturbed_policies_are_counted(diverse):
     """At most 3 policies × (2 episodes of 8 steps + 2 scenarios of 3); less where an episode ended."""
     steps = [int(told["perturbed_steps"]) for told in diverse[1]]

@@ -169,6 +169,7 @@ def test_records_agree_with_a_replay_in_plain_gymnasium():
     assert len(np.unique(np.asarray(drawn.policies.how.noise))) > 1
 
 
+@pytest.mark.slow
 def test_what_perturbed_policies_do_is_a_function_of_the_state_that_is_saved(first):
     """Episodes of training begin anew when a run is resumed; those of perturbed policies do so in every update."""
     trained, state, experience = first

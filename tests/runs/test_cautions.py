@@ -40,6 +40,7 @@ def test_a_run_within_its_warm_up_says_so_first(tmp_path, capsys):
     assert json.loads((tmp_path / "quiet" / "summary.json").read_text())["warnings"] == kept["warnings"]
 
 
+@pytest.mark.slow
 def test_an_assessment_that_never_varies_is_told_of_once_and_has_no_weight(tmp_path, capsys):
     run = tmp_path / "run"
     arguments = ["--updates", "60", "--out", str(run), "--checkpoint-seconds", "1e-9"]

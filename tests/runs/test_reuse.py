@@ -51,7 +51,13 @@ def test_a_base_policy_is_trained_once_for_runs_that_share_it(cache):
 
 
 @pytest.mark.parametrize(
-    "change", [{"steps": 5}, {"assessment.scenarios": 4}, {"agent.actor_learning_rate": 1e-2}, {"discount": 0.5}]
+    "change",
+    [
+        {"assessment.scenarios": 4},
+        pytest.param({"steps": 5}, marks=pytest.mark.slow),
+        pytest.param({"agent.actor_learning_rate": 1e-2}, marks=pytest.mark.slow),
+        pytest.param({"discount": 0.5}, marks=pytest.mark.slow),
+    ],
 )
 def test_what_the_base_policy_depends_on_belongs_to_the_key(cache, change):
     assessed(CONFIG)

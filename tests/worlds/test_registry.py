@@ -117,6 +117,7 @@ def line(monkeypatch: pytest.MonkeyPatch) -> str:
     return "toys/line"
 
 
+@pytest.mark.slow
 def test_a_registered_world_is_trained_in_evaluated_and_assessed(line: str, tmp_path: Path) -> None:
     assert line in world_names()
     preset = evarl.preset("navigation")
