@@ -1,5 +1,6 @@
 """Gymnasium's worlds: names, spaces, clocks. The environments below are made to show one thing each."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -140,6 +141,16 @@ def test_a_missing_dependency_is_told_on_one_line() -> None:
         f"world: 'gymnasium/{PREFIX}Missing-v0' cannot be made here: Box2D is not installed, run `pip install box2d`"
     )
     assert str(caught.value) == wanted
+
+
+def test_the_extra_of_gymnasium_that_is_missing_is_named(monkeypatch) -> None:
+    for name in [one for one in sys.modules if one.startswith("gymnasium.envs.mujoco")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "imageio", None)  # cannot be imported
+    with pytest.raises(
+        InputError, match=r"HalfCheetah-v5' cannot be made here: .*imageio.*; pip install 'gymnasium\[mujoco\]'$"
+    ):
+        make_world("gymnasium/HalfCheetah-v5")
 
 
 @pytest.mark.parametrize(

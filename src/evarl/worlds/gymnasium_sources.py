@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,15 +86,21 @@ class Source:
                     return _environment(self.world, self.function(**given))
                 return gymnasium.make(self.spec, max_episode_steps=-1, disable_env_checker=True, **given)
             except (ImportError, gymnasium.error.Error) as error:
-                raise InputError(
-                    f"world: '{self.world}' cannot be made here: {' '.join(str(error).split())}"
-                ) from error
+                said = " ".join(str(error).split())
+                if isinstance(error, ModuleNotFoundError) and (extra := self._extra()):
+                    said += f"; pip install 'gymnasium[{extra}]'"
+                raise InputError(f"world: '{self.world}' cannot be made here: {said}") from error
             except TypeError as error:
                 if "'render_mode'" not in str(error):
                     raise
                 raise InputError(
                     f"world: {self.world} takes no render_mode, and cannot be drawn; give its __init__ this argument"
                 ) from error
+
+    def _extra(self) -> str:
+        """The extra of Gymnasium that an environment of its own belongs to, as mujoco; "" for those of others."""
+        found = re.match(r"gymnasium\.envs\.(\w+)", str(getattr(self.spec, "entry_point", "")))
+        return found[1].replace("_", "-") if found else ""
 
     def horizon(self, probe: gymnasium.Env[Any, Any]) -> int | None:
         """The time limit that is registered, or that of an environment from a function; None if there is none."""
