@@ -1,14 +1,14 @@
 """Advantage actor-critic (A2C): one gradient step of the actor per batch, and one or more of the critic."""
 
 import jax
-import optax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from evarl.agents.actor_critic import ActorCritic, AgentState, PolicyState
 from evarl.agents.agent import Metrics
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.losses import ActorBatch, actor_loss, explained_variance, value_loss
-from evarl.agents.networks import Parameters, descend, first_product
+from evarl.agents.networks import Parameters, as_vector, descend, first_product
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key
 
@@ -47,8 +47,8 @@ class A2C(ActorCritic):
             "value_loss": critic_cost,
             "entropy": entropy,
             "explained_variance": explained_variance(value, value + advantage),
-            "actor_gradient_norm": optax.tree.norm(actor_gradient),
-            "critic_gradient_norm": optax.tree.norm(critic_gradient),
+            "actor_gradient_norm": jnp.linalg.norm(as_vector(actor_gradient)),
+            "critic_gradient_norm": jnp.linalg.norm(as_vector(critic_gradient)),
         }
         state = self.descend(state, actor_gradient, critic_gradient)
         if self.config.critic_steps > 1:

@@ -15,7 +15,7 @@ from evarl.agents.agent import Metrics
 from evarl.agents.configuration import AgentConfig
 from evarl.agents.distributions import Distribution, noise_for
 from evarl.agents.gradient_weights import GradientWeights
-from evarl.agents.networks import Actor, Critic, Parameters, descend, flat_features
+from evarl.agents.networks import Actor, Critic, Parameters, clipped_adam, descend, flat_features
 from evarl.agents.normalisation import RewardScale, RunningStatistics
 from evarl.agents.torsos import torso_for
 from evarl.agents.trajectory import Trajectory
@@ -73,10 +73,7 @@ class ActorCritic(abc.ABC):
 
         def optimizer(learning_rate: float, steps: int = 1) -> optax.GradientTransformation:
             schedule = optax.linear_schedule(learning_rate, 0.0, updates * cls.gradient_steps(config) * steps)
-            return optax.chain(
-                optax.clip_by_global_norm(config.max_gradient_norm),
-                optax.adam(schedule if config.anneal_learning_rates else learning_rate, eps=1e-5),
-            )
+            return clipped_adam(schedule if config.anneal_learning_rates else learning_rate, config.max_gradient_norm)
 
         torso, shape = torso_for(config.network, observation_space), observation_space.shape
         actor = Actor(config.hidden_sizes, config.activation, action_space, torso, shape)

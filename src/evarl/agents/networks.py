@@ -101,6 +101,20 @@ def first_product(network: Parameters, features: Float[Array, "*batch features"]
     return features @ network["params"]["MLP_0"]["Dense_0"]["kernel"]
 
 
+def clipped_adam(learning_rate: optax.ScalarOrSchedule, most: float) -> optax.GradientTransformation:
+    """Adam on gradients whose global norm is at most `most`.
+
+    All parameters are one vector to it: with networks as small as these, an operation on each matrix and each bias takes longer
+    than all of their numbers.
+    """
+    return optax.flatten(optax.chain(optax.clip_by_global_norm(most), optax.adam(learning_rate, eps=1e-5)))
+
+
+def as_vector(tree: Any) -> Float[Array, " P"]:
+    """All numbers of a tree in a row, in the order of `optax.flatten`, so that the compiler makes the vector once."""
+    return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(tree)])
+
+
 def descend(
     optimizer: optax.GradientTransformation, gradient: optax.Updates, state: optax.OptState, parameters: Any
 ) -> tuple[Any, optax.OptState]:

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int
 
 from evarl.agents.actor_critic import ActorCritic, AgentState
@@ -10,7 +9,7 @@ from evarl.agents.agent import Metrics
 from evarl.agents.configuration import AgentConfig
 from evarl.agents.gradient_weights import GradientWeights
 from evarl.agents.losses import ActorBatch, actor_loss, clipped_terms, explained_variance, value_loss
-from evarl.agents.networks import Parameters
+from evarl.agents.networks import Parameters, as_vector
 from evarl.agents.trajectory import Trajectory
 from evarl.worlds.world import Key
 
@@ -71,7 +70,7 @@ class PPO(ActorCritic):
             "value_loss": critic_cost,
             "entropy": entropy,
             "policy_divergence": jnp.mean(jnp.expm1(log_ratio) - log_ratio),
-            "actor_gradient_norm": optax.tree.norm(actor_gradient),
-            "critic_gradient_norm": optax.tree.norm(critic_gradient),
+            "actor_gradient_norm": jnp.linalg.norm(as_vector(actor_gradient)),
+            "critic_gradient_norm": jnp.linalg.norm(as_vector(critic_gradient)),
         }
         return self.descend(state, actor_gradient, critic_gradient), metrics

@@ -9,7 +9,7 @@ import optax
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
-from evarl.agents.networks import descend
+from evarl.agents.networks import clipped_adam, descend
 from evarl.assessment.behaviour import Behaviour, Steps
 from evarl.errors import InputError
 from evarl.evaluators.configuration import EvaluatorConfig
@@ -380,7 +380,7 @@ def make_evaluator(
             f"evaluator.network.kind: linear averages returns, but this kind of behaviour has {numbers} numbers for each "
             "start state; must be another kind of network"
         )
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(config.learning_rate, eps=1e-5))
+    optimizer = clipped_adam(config.learning_rate, 1.0)
     network: Any = make_network(config.network)
     if any(isinstance(part, Steps) for part in _parts(behaviour)):
         network = WithSteps(network, StepEncoder(config.network))

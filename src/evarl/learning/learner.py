@@ -13,6 +13,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Int, UInt32
 
 from evarl.agents.agent import Agent, Metrics, exploration, make_agent
+from evarl.agents.networks import as_vector
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import BehaviourKind, at_probes, behaviour_kind, observe
@@ -259,4 +260,4 @@ def _fault(trajectory: Trajectory, agent: Any) -> Int[Array, ""]:
 
 
 def _finite(tree: Any) -> Array:
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+    return jnp.isfinite(as_vector(tree)).all()
