@@ -42,6 +42,9 @@ WAVES = 50
 """Functions with which the flow of states and actions is checked."""
 BLOCK = 4096
 """Rows for which these are computed at once."""
+MISSED = 2.0
+"""Deviations of returns in the standard error for each unit of the flow error. Weights that miss the flow of a function by so
+much have that error in J where the function is Q; of waves, whose root mean square is known, Q may be an unlucky one."""
 ROWS_PER_FEATURE = 5
 """Logged steps for each feature, below which there is no standard error: the matrices would be as uncertain."""
 
@@ -265,8 +268,10 @@ def dualdice(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     )
     if notes:
         return estimate
-    interval = skewed_t_interval(found.value, found.value + found.influence, settings.confidence)
-    error = float(found.influence.std(ddof=1) / len(steps.start) ** 0.5)
+    sampling = float(found.influence.std(ddof=1) / len(steps.start) ** 0.5)
+    error = float(np.hypot(sampling, MISSED * flow[0] * float(problem.table.scales.spread)))
+    wider = error / sampling if sampling > 0 else 1.0
+    interval = skewed_t_interval(found.value, found.value + wider * found.influence, settings.confidence)
     doubtful = few(found.influence, "the estimate") + action_warnings(log, policy, settings)
     return dataclasses.replace(estimate, standard_error=error, intervals={"t": interval}, warnings=doubtful)
 
