@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from evarl.learning.configuration import TrainConfig, with_settings
+from evarl.registry import Registry
 from evarl.runs.train import new_assessment
 from evarl.worlds.navigation import Navigation
 from evarl.worlds.registry import register_world
@@ -64,7 +65,8 @@ def test_what_the_base_policy_depends_on_belongs_to_the_key(cache, change):
     assert assessed(with_settings(CONFIG, change))[1]
 
 
-def test_worlds_whose_code_may_change_are_not_kept(cache):
+def test_worlds_whose_code_may_change_are_not_kept(cache, monkeypatch):
+    monkeypatch.setattr("evarl.worlds.registry._own", Registry("world", {}))  # other tests do not know of it
     register_world("reuse-own", partial(Navigation, "reuse-own"))
     config = dataclasses.replace(CONFIG, world="reuse-own")
     assert assessed(config)[1]

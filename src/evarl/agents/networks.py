@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax.linen.initializers import constant, orthogonal, zeros
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from evarl.agents.distributions import Categorical, DiagonalGaussian, Distribution, action_size
 from evarl.agents.torsos import embed
@@ -110,7 +110,7 @@ def clipped_adam(learning_rate: optax.ScalarOrSchedule, most: float) -> optax.Gr
     return optax.flatten(optax.chain(optax.clip_by_global_norm(most), optax.adam(learning_rate, eps=1e-5)))
 
 
-def as_vector(tree: Any) -> Float[Array, " P"]:
+def as_vector(tree: Any) -> Shaped[Array, " P"]:
     """All numbers of a tree in a row, in the order of `optax.flatten`, so that the compiler makes the vector once."""
     return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(tree)])
 
