@@ -1,7 +1,9 @@
 """The whole suite runs under strict dtype promotion, no silent rank promotion, warnings as errors and checked shapes."""
 
+import atexit
 import gc
 import os
+import shutil
 import signal
 import tempfile
 from pathlib import Path
@@ -39,6 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell has what it starts in the background ignore Ctrl-C, and processes that tests start and stop would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 gc.set_threshold(100_000, 50, 50)  # programs that are traced are millions of objects, and all of them stay
 
 

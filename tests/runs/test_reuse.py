@@ -72,3 +72,8 @@ def test_worlds_whose_code_may_change_are_not_kept(cache, monkeypatch):
     assert assessed(config)[1]
     assert assessed(config)[1]
     assert not cache.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_no_reason_not_to_train(cache):
+    cache.parent.write_text("a file is in its place")
+    assert assessed(CONFIG)[1]

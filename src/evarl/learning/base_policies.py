@@ -83,10 +83,8 @@ def build_assessment(config: TrainConfig, notify: Callable[[str], None], base: B
 
 
 def needs_base_policy(config: TrainConfig) -> bool:
-    """Whether `build_assessment` trains a base policy for this configuration."""
-    wanted = config.assessment
-    elsewhere = wanted.world is not None and wanted.world != config.world
-    if elsewhere or wanted.file is not None or wanted.base_run is not None:
+    """Whether `build_assessment` trains a base policy for this configuration, if it is given none."""
+    if config.assessment.world not in (None, config.world):
         return False
     return make_world(config.world, config.horizon).can_restart and not _given_start_states(config, config.world)
 

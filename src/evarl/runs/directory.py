@@ -218,13 +218,12 @@ def open_run(
         raise FileError(f"{file}, config: {error}") from error
     if env is not None:
         offer(kept.world, env)
-    if to_read:
-        return RunDirectory(path, kept, groups, about)
-    for world in (kept.world, kept.assessment.world):
-        if world is not None and config is None and offered(world) is None:
-            check_world(world, file, allow_modules)
-    if config is None and ":" in kept.agent.network:
-        check_network(kept.agent.network, file, allow_modules)
+    if config is None and not to_read:
+        for world in (kept.world, kept.assessment.world):
+            if world is not None and offered(world) is None:
+                check_world(world, file, allow_modules)
+        if ":" in kept.agent.network:
+            check_network(kept.agent.network, file, allow_modules)
     return RunDirectory(path, kept, groups, about)
 
 

@@ -33,8 +33,7 @@ def reused_assessment(config: TrainConfig, notify: Callable[[str], None]) -> Ass
         found = load_assessment(file, named=(config.world,))
     except FileError:  # there is none, or it is damaged
         found = build_assessment(config, notify)
-        with contextlib.suppress(FileError):
-            file.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileError):  # a folder that cannot be made is no reason not to train
             save_assessment(file, found)
     else:
         notify(f"the assessment starts from the states of an earlier run with these settings, kept in {file}")
