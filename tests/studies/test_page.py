@@ -366,3 +366,16 @@ def luminance(rgb):
 def contrast(a, b):
     low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_an_undecided_claim_says_how_many_seeds_would_decide_it():
+    power = {"seeds": 3, "seeds_needed": 12, "detectable": 0.5}
+    open_, settled = (ClaimCheck("c", verdict, 0.2, (-0.1, 0.5), "q", **power) for verdict in ("undecided", "holds"))
+    line = "ndecided; 12 seeds would decide an effect of this size; 3 seeds decide one of 0.5 or more."
+    assert line in page(replace(EMPTY, checks=(open_,)))
+    assert line not in page(replace(EMPTY, checks=(settled,)))
+    many = replace(open_, seeds_needed=1001)
+    assert "more than 1000 seeds: no feasible number decides an effect of this size" in page(
+        replace(EMPTY, checks=(many,))
+    )
+    assert "chance of 80 %" not in page(replace(EMPTY, checks=(settled,)))

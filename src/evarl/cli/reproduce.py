@@ -144,7 +144,7 @@ def _workers(command: Reproduce, store: Store) -> "Workers":
 def _write(command: Reproduce, one: Study, scale: StudyScale, store: Store, failures: dict[str, str]) -> "IndexEntry":
     """Write the report of a study and print its verdicts."""
     from evarl.studies.assemble import study_report
-    from evarl.studies.write import IndexEntry, sorted_checks, verdicts, write_report
+    from evarl.studies.write import IndexEntry, power_text, sorted_checks, verdicts, write_report
 
     report = study_report(one, scale, store, failures)
     page = write_report(report, store.folder / one.name)
@@ -155,6 +155,8 @@ def _write(command: Reproduce, one: Study, scale: StudyScale, store: Store, fail
             if effect and check.interval is not None:
                 effect += ", {:.3g} to {:.3g}".format(*check.interval)
             print(f"  {check.verdict:<13} {check.claim}" + (f" ({effect})" if effect else ""))
+            if needs := power_text(check).partition("; ")[2]:
+                print(f"{'':<16}{needs}")
         print(f"  report: {plain_text(str(page))}")
     return IndexEntry(one.name, one.title, verdicts(report), f"{one.name}/report.html")
 

@@ -64,6 +64,13 @@ class ClaimCheck:
     """Size of what the effect is compared with, for the same unit: effects are drawn as parts of it."""
     parts: int = 1
     """Comparisons that share the error of the claim; above 1, the interval of the one that decides is wider than at 95 %."""
+    seeds: int | None = None
+    """Seeds that were compared; None for claims that are not decided by paired differences over seeds."""
+    seeds_needed: int | None = None
+    """Seeds that would decide the claim with a chance of 80 % if the observed effects were true, which is optimistic; 1001 stands
+    for more than 1000 (`evarl.studies.power`)."""
+    detectable: float | None = None
+    """The least true effect that as many seeds as there are would decide with a chance of 80 %."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from evarl.stats import bootstrap_interval, t_interval
+from evarl.studies.power import detectable, seeds_for_all, seeds_for_some
 from evarl.studies.reports import ClaimCheck, Verdict
 
 Values = Mapping[int, float]
@@ -52,8 +53,14 @@ def check_some_larger(
     known = {f"{quantity}; here of {name}": part for name, part in parts.items() if part is not None}
     if not known:
         return _undecided(claim, quantity, "too few seeds, or not measured", note)
-    found = _some(claim, known, note)
-    return replace(found, baseline=_size(*pairs[found.quantity.removeprefix(f"{quantity}; here of ")]))
+    found, strict = _some(claim, known, note), 1 - (1 - CONFIDENCE) / len(known)
+    return replace(
+        found,
+        baseline=_size(*pairs[found.quantity.removeprefix(f"{quantity}; here of ")]),
+        seeds=len(known[found.quantity]),
+        seeds_needed=seeds_for_some(known.values(), strict),
+        detectable=detectable(known[found.quantity], strict),
+    )
 
 
 def _some(claim: str, known: Mapping[str, np.ndarray], note: str) -> ClaimCheck:
@@ -116,6 +123,21 @@ def lowered_by_share(values: Values, share: float) -> Values:
 
 def _decide(
     claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str = ""
+) -> ClaimCheck:
+    """The verdict on required and forbidden parts, with the number of seeds and what they can decide."""
+    strict = 1 - (1 - CONFIDENCE) / len(forbidden)
+    found = _judged(claim, required, forbidden, note)
+    deciding = {**required, **forbidden}[found.quantity]
+    return replace(
+        found,
+        seeds=len(deciding),
+        seeds_needed=seeds_for_all(required.values(), forbidden.values(), strict),
+        detectable=detectable(deciding, CONFIDENCE),
+    )
+
+
+def _judged(
+    claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str
 ) -> ClaimCheck:
     """The claim holds if no part fails and every required part is significantly above 0; a part below 0 fails it.
 

@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 from evarl.report.templates import render
 from evarl.storage.files import write_bytes
+from evarl.studies.power import MOST, told
 from evarl.studies.reports import Cell, ClaimCheck, MeanAndError, ReportTable, StudyReport, Verdict
-from evarl.studies.tables import csv, interval, markdown, numeric, sort_value, text
+from evarl.studies.tables import csv, interval, markdown, number, numeric, sort_value, text
 
 PLURAL: dict[Verdict, str] = {"does not hold": "do not hold", "undecided": "undecided", "holds": "hold"}
 """Verdicts in the order in which they are listed, what a reader must not miss first, and how they are said of several claims."""
@@ -63,6 +64,7 @@ def page(report: StudyReport) -> str:
         tally=_tally(verdicts(report)),
         checks=[_check(check, reach(report.checks)) for check in sorted_checks(report)],
         reach=f"{100 * reach(report.checks):.4g}\u202f%",
+        powered=any(power_text(check) for check in report.checks),
         drawn=any(_relative(check) for check in report.checks),
         extent=extent(report.about),
         smoke=str(report.about.get("scale", "")).startswith("smoke"),
@@ -104,7 +106,8 @@ def _checks(report: StudyReport) -> str:
     """Claims and verdicts in the order of the report; numbers that are not finite become null."""
     checks = [
         asdict(check)
-        | {"effect": _finite(check.effect), "interval": check.interval and [*map(_finite, check.interval)]}
+        | {"effect": _finite(check.effect), "detectable": _finite(check.detectable)}
+        | {"interval": check.interval and [*map(_finite, check.interval)]}
         for check in report.checks
     ]
     record = {"name": report.name, "title": report.title, "verdicts": verdicts(report), "checks": checks}
@@ -148,8 +151,19 @@ def _check(check: ClaimCheck, within: float) -> dict[str, Any]:
         "bounds": bounds,
         "level": f"{100 * check.confidence:.4g}\u202f%",
         "share": _share(check),
+        "power": power_text(check),
         "drawing": _drawing(check, within),
     }
+
+
+def power_text(check: ClaimCheck) -> str:
+    """What an undecided claim would need, and what its seeds can decide; empty for others."""
+    if check.verdict != "undecided" or check.seeds_needed is None or check.detectable is None:
+        return ""
+    many = f"{told(check.seeds_needed)} seeds would decide an effect of this size"
+    if check.seeds_needed > MOST:
+        many = f"{told(check.seeds_needed)} seeds: no feasible number decides an effect of this size"
+    return f"undecided; {many}; {check.seeds} seeds decide one of {number(check.detectable)} or more"
 
 
 def _relative(check: ClaimCheck) -> list[float]:
