@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 
 from evarl.cli.main import call
 from evarl.errors import InputError
+from evarl.learning.presets import studied
 from evarl.ope.registry import LABELS
 from evarl.studies.assemble import study_report
 from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, gradients, study
 from evarl.studies.jobs import Store, with_needs
-from evarl.studies.scales import LAPTOP, PAPER, SCALES, SMOKE, with_seeds
+from evarl.studies.scales import FULL, LAPTOP, PAPER, SCALES, SMOKE, with_seeds
 from evarl.studies.write import write_report
 
 CONTROLS = ("evaluator, Ξ zeroed", "evaluator, Ξ shuffled", "critic", "last batch's mean")
@@ -397,3 +398,35 @@ def test_a_report_of_what_is_finished_runs_nothing(tmp_path, capsys):
     missing = with_needs(study("families").jobs(SMOKE))
     assert all(f"job {job.name} is missing: it was not run" in page for job in missing)
     assert not list(tmp_path.glob("jobs/*"))
+
+
+def test_the_full_scale():
+    """10M steps and 10 seeds of the games in jobs of 5, 5M steps and 5 seeds of the robots with A2C and with PPO."""
+    games = study("tradeoff").jobs(FULL)
+    assert {(job.settings["changes"]["seed"], job.settings["changes"]["seeds"]) for job in games} == {(0, 5), (5, 5)}
+    assert len(games) == 3 * 6 * 2
+    config = studied(games[0].settings["preset"], games[0].settings["changes"])
+    assert 10e6 <= config.environments * config.steps * config.updates < 10.01e6
+    robots = study("continuous").jobs(FULL)
+    by_algorithm = {"a2c": 3 * 6, "ppo": 3 * 2}
+    for algorithm, count in by_algorithm.items():
+        chosen = [studied("brax", job.settings["changes"]) for job in robots]
+        chosen = [one for one in chosen if one.agent.algorithm == algorithm]
+        assert len(chosen) == count
+        assert {one.environments * one.steps * one.updates for one in chosen} == {4_997_120}
+        assert {one.evaluator.warmup for one in chosen} == {49}
+    assert len({job.name for job in robots}) == len(robots)
+    assert {job.name for job in study("mismatch").jobs(FULL)} == {job.name for job in study("mismatch").jobs(PAPER)}
+    assert {job.name for job in study("families").jobs(FULL)} == {job.name for job in study("families").jobs(LAPTOP)}
+
+
+def test_a_variant_is_a_world_of_its_own_in_every_table(tmp_path):
+    chosen = study("continuous")
+    found = study_report(chosen, FULL, filled(tmp_path, chosen, FULL), {})
+    for table in found.tables:
+        worlds = list(dict.fromkeys(row[0] for row in table.rows))
+        assert worlds == [*(names := ["HalfCheetah", "Reacher", "Ant"]), *(f"{name}, PPO" for name in names)]
+    assert len({check.claim for check in found.checks}) == len(found.checks)
+    printed = {row[0]: row[2] for row in found.tables[0].rows if row[1] == "MAE: EvA-RL, evaluator"}
+    assert printed["Ant"].mean == 16.47
+    assert printed["Ant, PPO"] is None

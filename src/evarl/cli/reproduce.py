@@ -33,7 +33,8 @@ class Reproduce:
     study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
     """Name of the study, or all for every result of the paper."""
     scale: ScaleName = "laptop"
-    """smoke: a minute or two, only to see that it works. laptop: hours on two cores. paper: the full protocol."""
+    """smoke: a minute or two, only to see that it works. laptop: hours on two cores. full: the steps of the paper's
+    games with 10 seeds, days on two cores. paper: the full protocol."""
     seeds: int | None = None
     """Seeds of each condition; the scale's own number when not given."""
     engine: Literal["local", "ray"] = "local"

@@ -29,30 +29,40 @@ ResultsByWorld = dict[str, list[ConditionResults]]
 
 
 def training_jobs(*families: str, frozen: bool = True) -> Callable[[StudyScale], list[Job]]:
-    """A study's `jobs`: training in all worlds of some families of a scale, with frozen evaluators or without."""
+    """A study's `jobs`: training in all worlds of those families that a scale has, with frozen evaluators or without."""
 
     def jobs(scale: StudyScale) -> list[Job]:
-        worlds = [(family, world) for family in (getattr(scale, name) for name in families) for world in family.worlds]
+        worlds = [(family, world) for family in families_of(scale, *families) for world in family.worlds]
         found = [one for family, world in worlds for one in conditions(family, world)]
         return [job for one in found if frozen or one.mode != "frozen" for job in one.jobs]
 
     return jobs
 
 
-def results_by_world(store: Store, family: Family, frozen: bool = False) -> ResultsByWorld:
-    """Results of the conditions by world, those with a frozen evaluator if asked for; what is not finished is left out."""
+def families_of(scale: StudyScale, *names: str) -> list[Family]:
+    """The families of a scale with these names, without those that it does not have."""
+    return [family for name in names if (family := getattr(scale, name)) is not None]
+
+
+def results_by_world(store: Store, *families: Family, frozen: bool = False) -> ResultsByWorld:
+    """Results of the conditions by world, those with a frozen evaluator if asked for; what is not finished is left out.
+
+    A family with a variant has worlds of its own.
+    """
     found: ResultsByWorld = {}
-    for world in family.worlds:
-        for one in conditions(family, world):
-            if (frozen or one.mode != "frozen") and (results := condition_results(store, one)) is not None:
-                found.setdefault(world, []).append(results)
+    for family, world in [(one, world) for one in families for world in one.worlds]:
+        every = [one for one in conditions(family, world) if frozen or one.mode != "frozen"]
+        rows = [results for one in every if (results := condition_results(store, one)) is not None]
+        if rows:
+            found[f"{world}, {family.variant}" if family.variant else world] = rows
     return found
 
 
 def with_mode(rows: Sequence[ConditionResults], mode: Mode, beta: float) -> ConditionResults:
     """Results of the condition with a mode and a β; without any seeds if there are none."""
     found = [one for one in rows if (one.condition.mode, one.condition.beta) == (mode, beta)]
-    missing = Condition(rows[0].condition.world if rows else "?", mode, beta)
+    like = rows[0].condition if rows else Condition("?", mode, beta)
+    missing = Condition(like.world, mode, beta, variant=like.variant)
     return found[0] if found else ConditionResults(missing, {}, {})
 
 
@@ -162,10 +172,10 @@ def curves_figure(worlds: ResultsByWorld) -> ReportFigure | None:
     quantities = {"return": "return of an episode", "evaluation_error_fresh": "evaluation error, fresh batch"}
     panels = {
         label: {
-            short_name(world): {
+            rows[0].world: {
                 one.condition.label: (one.curves["steps"], one.curves[metric]) for one in rows if metric in one.curves
             }
-            for world, rows in worlds.items()
+            for rows in worlds.values()
         }
         for metric, label in quantities.items()
     }

@@ -34,6 +34,8 @@ class Condition:
     jobs: tuple[Job, ...] = ()
     label: str = ""
     """Name in tables."""
+    variant: str = ""
+    """As of its family."""
 
 
 def conditions(family: Family, world: str) -> list[Condition]:
@@ -42,7 +44,7 @@ def conditions(family: Family, world: str) -> list[Condition]:
     kinds += [("colearned", beta, f"EvA-RL, β = {beta:g}") for beta in family.betas]
     if family.frozen:
         kinds += [("frozen", beta, f"frozen evaluator, β = {beta:g}") for beta in (0.0, *family.betas)]
-    changes, slug = _changes(family, world), _slug(world)
+    changes, slug = _changes(family, world), _slug(world) + (f"-{family.variant.lower()}" if family.variant else "")
     return [
         condition(family, mode, changes | {"beta": beta}, label, f"{slug}-{mode}-{beta:g}")
         for mode, beta, label in kinds
@@ -71,7 +73,7 @@ def condition(
             "fqe_steps": family.fqe_steps,
         }
         jobs.append(Job(f"{slug}-seeds-{first}-{first + count - 1}", "train", settings, needs, family.weight * count))
-    return Condition(world, mode, changes["beta"], tuple(jobs), label)
+    return Condition(world, mode, changes["beta"], tuple(jobs), label, family.variant)
 
 
 def assessment(family: Family, world: str) -> Job:
@@ -119,7 +121,8 @@ class ConditionResults:
     @property
     def world(self) -> str:
         """The world's name in tables."""
-        return short_name(self.condition.world)
+        name, variant = short_name(self.condition.world), self.condition.variant
+        return f"{name}, {variant}" if variant else name
 
     def returns(self, discounted: bool = True) -> Values:
         """True mean return over μ_D, by seed."""

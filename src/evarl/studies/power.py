@@ -1,17 +1,18 @@
 r"""How many seeds decide a claim: the power of Student's interval of a mean of paired differences. No JAX.
 
-For n independent normal differences with mean δ and deviation σ, √n · mean / s has the noncentral t distribution with n − 1 degrees
-of freedom and noncentrality √n δ/σ. The interval mean ± t s/√n, t the quantile of level (1 + confidence)/2, excludes 0 exactly where
-|√n · mean / s| > t, so that the power is
+For n independent normal differences with mean δ and deviation σ, √n · mean / s has the noncentral t distribution with n − 1
+degrees of freedom and noncentrality √n δ/σ. The interval mean ± t s/√n, t the quantile of level (1 + confidence)/2, excludes 0
+exactly where |√n · mean / s| > t, so that the power is
 
     P(n) = 1 − F(t; n − 1, √n δ/σ) + F(−t; n − 1, √n δ/σ).
 
-`seeds_needed` puts the *observed* mean and deviation for δ and σ. Read it with care: it is circular. It is a function of the same data
-as the interval, so that it adds nothing to the question whether there is an effect; and an effect that looks large in few seeds is on
-average smaller in truth, so that it is optimistic. It answers one question only: are more seeds feasible, if what was seen is so?
+`seeds_needed` puts the *observed* mean and deviation for δ and σ. Read it with care: it is circular. It is a function of the same
+data as the interval, so that it adds nothing to the question whether there is an effect; and an effect that looks large in few
+seeds is on average smaller in truth, so that it is optimistic. It answers one question only: are more seeds feasible, if what was
+seen is so?
 
-`detectable` does not use the observed mean: the smallest effect that so many seeds would decide, with deviation σ. What is smaller
-cannot be expected to be decided, whatever was seen. It is the more useful number, and takes only σ from the data.
+`detectable` does not use the observed mean: the smallest effect that so many seeds would decide, with deviation σ. What is
+smaller cannot be expected to be decided, whatever was seen. It is the more useful number, and takes only σ from the data.
 """
 
 from collections.abc import Iterable
@@ -86,8 +87,8 @@ def detectable(differences: np.ndarray, confidence: float = 0.95) -> float:
 def seeds_for_all(required: Iterable[np.ndarray], forbidden: Iterable[np.ndarray], strict: float) -> int:
     """Seeds that would decide a claim of which every part must hold, if the observed effects of all parts were true.
 
-    A part that is below 0 refutes the claim, at the level `strict`: the nearest one counts. If there is none, every required part
-    must be confirmed at 95 %: the one that takes longest counts. (For several such parts the chance of all together is below 80 %.)
+    A part that is below 0 refutes the claim, at the level `strict`: the nearest one counts. If there is none, every required
+    part must be confirmed at 95 %: the one that takes longest counts. (The chance of several such parts together is below 80 %.)
     """
     against = [seeds_needed(part, strict) for part in forbidden if np.mean(part) < 0]
     return min(against) if against else max(seeds_needed(part) for part in required)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-ScaleName = Literal["smoke", "laptop", "paper"]
+ScaleName = Literal["smoke", "laptop", "full", "paper"]
 
 METHODS: tuple[str, ...] = ("fqe", "fqe-greedy-huber", "tis", "pdis", "dr", "wpdis", "wdr")
 """The paper's four, fitted Q evaluation in both conventions, and the self-normalised forms that are less noisy."""
@@ -44,6 +44,8 @@ class Family:
     """Policies, transitions of each and gradient steps for the frozen evaluator."""
     methods: tuple[str, ...] = METHODS
     """Off-policy methods."""
+    variant: str = ""
+    """What tells it from another family of the same worlds, such as the algorithm; part of the names of jobs and of tables."""
 
 
 EVERYTHING = "returns+rewards+trajectory+fingerprint"
@@ -104,6 +106,8 @@ class StudyScale:
     """Random tabular MDPs."""
     families: dict[str, Family]
     """Families of worlds with a hidden context, by name; `states` is the number of sites."""
+    brax_ppo: Family | None = None
+    """The robots once more, with PPO where the paper has A2C; not at every scale."""
 
 
 GAMES = ("gymnax/Asterix-MinAtar", "gymnax/Freeway-MinAtar", "gymnax/SpaceInvaders-MinAtar")
@@ -196,6 +200,24 @@ LAPTOP = replace(
     families=_families(seeds=10, updates=(800, 1000, 300, 300, 200)),
 )
 
+FULL_BRAX: dict[str, Any] = SHORT_BRAX | {"updates": 244, "assessment.base_updates": 75, "evaluator.warmup": 49}
+"""5M steps; base policies see the share of Reacher's at `laptop`, and the warm-up is a fifth of training as there."""
+FULL = replace(
+    LAPTOP,
+    name="full",
+    about="10M steps and 10 seeds of MinAtar, 5M steps and 5 seeds of Brax with 256 × 80 steps, 30 seeds of navigation; "
+    "families as at laptop",
+    minatar=Family("minatar", GAMES, 10, 5, (0.01, 0.1), True, 64, 64, 90, 20_000, 100),
+    brax=Family("brax", ROBOTS, 5, 5, (5e-4, 5e-3), True, 16, 8, 90, 20_000, 1000, FULL_BRAX, methods=WITHOUT_TIS),
+    navigation=PAPER.navigation,
+)
+FULL = replace(
+    FULL,
+    brax_ppo=replace(
+        FULL.brax, betas=(5e-4,), frozen=False, changes=FULL_BRAX | {"agent.algorithm": "ppo"}, variant="PPO"
+    ),
+)
+
 FEW: tuple[str, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr")
 """Off-policy methods at the scale `smoke`."""
 TINY = {
@@ -252,7 +274,7 @@ SMOKE = StudyScale(
     },
 )
 
-SCALES: dict[ScaleName, StudyScale] = {scale.name: scale for scale in (SMOKE, LAPTOP, PAPER)}
+SCALES: dict[ScaleName, StudyScale] = {scale.name: scale for scale in (SMOKE, LAPTOP, FULL, PAPER)}
 
 
 def with_seeds(scale: StudyScale, seeds: int | None) -> StudyScale:

@@ -2,7 +2,7 @@
 
 from evarl.evaluation.predictors import EVALUATOR
 from evarl.studies.catalogue.pipelines import compared
-from evarl.studies.common import KINDS, results_by_world, training_jobs, with_mode
+from evarl.studies.common import KINDS, families_of, results_by_world, training_jobs, with_mode
 from evarl.studies.conditions import mean_and_error, ratio
 from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, MeanAndError, ReportTable, StudyResults
@@ -21,12 +21,12 @@ NUMBERS = {
 """The paper's mean absolute errors and their standard errors."""
 RATIOS = {"HalfCheetah": (1.052, 0.005), "Reacher": (1.000, 0.001), "Ant": (0.999, 0.004)}
 """The paper's returns of EvA-RL over those of ordinary training."""
-jobs = training_jobs("brax")
+jobs = training_jobs("brax", "brax_ppo")
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """The results of `pipelines` for the robots, with the paper's numbers beside ours."""
-    found = compared(store, scale.brax)
+    found = compared(store, *families_of(scale, "brax", "brax_ppo"))
     beside = (_beside(scale, store),)
     notes = (
         "Brax is run with the spring backend. The paper does not say which physics, agents' settings or number of "
@@ -39,7 +39,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
 def _beside(scale: StudyScale, store: Store) -> ReportTable:
     """The paper's table with our numbers in the same rows."""
     rows: list[tuple[Cell, ...]] = []
-    for everything in results_by_world(store, scale.brax).values():
+    for everything in results_by_world(store, *families_of(scale, "brax", "brax_ppo")).values():
         ordinary = with_mode(everything, "passive", 0.0)
         aware = with_mode(everything, "colearned", scale.brax.betas[0])
         name, numbers = aware.world, NUMBERS.get(aware.world, {})

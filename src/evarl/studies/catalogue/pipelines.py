@@ -28,9 +28,9 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     return compared(store, scale.minatar)
 
 
-def compared(store: Store, family: Family) -> StudyResults:
-    """Both pipelines in all worlds of a family, at the smallest β above 0 as in the paper."""
-    worlds = common.results_by_world(store, family)
+def compared(store: Store, family: Family, *variants: Family) -> StudyResults:
+    """Both pipelines in all worlds of a family and of variants of it, at the smallest β above 0 as in the paper."""
+    worlds = common.results_by_world(store, family, *variants)
     beta = family.betas[0]
     shown = {world: [one for one in rows if one.condition.beta in (0.0, beta)] for world, rows in worlds.items()}
     return StudyResults(
