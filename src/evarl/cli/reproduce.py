@@ -12,6 +12,7 @@ import tyro
 
 from evarl.cli.examples import examples
 from evarl.cli.parsing import parse
+from evarl.cli.studies import show_plan
 from evarl.errors import FaultError, InputError, plain_text, unknown_name
 from evarl.ranges import whole
 from evarl.stopping import Stopped, orderly
@@ -47,6 +48,8 @@ class Reproduce:
     """Folder for jobs and reports, by default runs/reproduce-SCALE; on a cluster, on storage that all nodes share."""
     report_only: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Run nothing: write the report of the jobs that are finished, which names those that are missing."""
+    plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Run nothing: list the jobs that are not finished, with the hours that finished ones in the folder let expect."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -90,6 +93,9 @@ def run(arguments: list[str]) -> None:
     store = Store(Path(command.out or f"runs/reproduce-{command.scale}").absolute())
     store.check()
     jobs = [job for one in chosen for job in one.jobs(scale)]
+    if command.plan:
+        show_plan(jobs, store, command.json)
+        return
     if command.workers is not None and command.address is None:
         check_workers(command.workers, len(with_needs(jobs)))
     failures = {} if command.report_only else _run_jobs(command, jobs, store)
