@@ -29,7 +29,7 @@ demo: setup
 	$(RUN)/evarl verify runs/demo/certificates/mean-return-seed-0-*[0-9a-f].json
 	$(RUN)/evarl animate runs/demo --passive runs/demo-passive --out runs/demo.gif
 
-# Reports, and the tables of README.md, docs/reproduce.md and docs/studies.md, from the job files in results/reproduce; jobs that are missing are run.
+# Reports, and the tables of README.md, docs/reproduce.md, docs/studies.md and docs/findings.md, from the job files in results/reproduce; jobs that are missing are run.
 RESULTS := $(RUN)/evarl reproduce --out results/reproduce
 
 results: setup

@@ -3,27 +3,68 @@
 import json
 import math
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from evarl.cli.main import call
 from evarl.errors import FileError
+from evarl.report.markdown import escaped
 from evarl.storage.tensors import load_arrays
-from evarl.studies.catalogue import STUDIES, study
-from evarl.studies.documents import FOLDER, blocks, paper_blocks, study_blocks
+from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, study
+from evarl.studies.documents import FOLDER, blocks, finding_blocks, paper_blocks, study_blocks
+from evarl.studies.findings import CONTROL, claims_table, read_checks, relative
 from evarl.studies.jobs import Store, with_needs
+from evarl.studies.reports import MeanAndError
 from evarl.studies.scales import SCALES
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("page", "made"), [("README.md", blocks), ("docs/reproduce.md", paper_blocks)])
+PAGES = [("README.md", blocks), ("docs/reproduce.md", paper_blocks), ("docs/findings.md", finding_blocks)]
+
+
+@pytest.mark.parametrize(("page", "made"), PAGES)
 def test_the_tables_of_the_documents_are_those_of_the_results(page, made):
     text = (ROOT / page).read_text()
     for name, block in made(ROOT / FOLDER).items():
         assert f"<!-- {name} -->\n{block}\n<!-- end {name} -->" in text, f"{name}: `make results` writes it anew"
         assert block.count("\n") > 2
+
+
+def test_the_sentence_of_the_readme_is_one_of_the_findings():
+    readme, page = (" ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/findings.md"))
+    (quoted,) = re.findall("“(in no single world [^”]+)”", readme)
+    assert quoted in page
+
+
+def test_every_claim_of_the_paper_stands_in_the_findings():
+    """With its verdict, beside the number of seeds; controls stand in tables of their own."""
+    page = (ROOT / "docs/findings.md").read_text()
+    for name in PAPER_STUDIES:
+        for check in read_checks(ROOT / FOLDER / name / "checks.json"):
+            row = next(
+                line for line in page.splitlines() if f"| {escaped(check['claim'].replace(CONTROL, ''))} |" in line
+            )
+            assert f"| {check['verdict']} |" in row
+
+
+def test_relative_differences_of_printed_numbers():
+    theirs = MeanAndError(-4.0, 0.1)
+    assert relative(MeanAndError(-3.0), theirs) == "+25 %"
+    assert relative(MeanAndError(-4.2, 9.0), theirs) == "−5.0 %"
+    assert relative(None, theirs) is None
+
+
+def test_a_row_of_a_claim_by_hand():
+    check = {"claim": f"a above b{CONTROL}", "verdict": "undecided", "effect": 0.4123, "interval": [-0.1, 0.9]}
+    open_ = check | {"seeds": 3, "seeds_needed": 1001, "detectable": 1.5}
+    assert claims_table([open_], controls=False).rows == ()
+    (row,) = claims_table([open_], controls=True).rows
+    assert row == ("a above b", "+0.41", "−0.10 to +0.90", "3", "undecided", "more than 1000", "1.5")
+    (old,) = claims_table([check], controls=True).rows  # of a report before there were such numbers
+    assert old[3:] == ("—", "undecided", "", "")
 
 
 def test_the_assessments_of_the_results_can_be_read():

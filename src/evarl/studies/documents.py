@@ -1,4 +1,4 @@
-"""Tables of the committed results in README.md, docs/reproduce.md and docs/studies.md.
+"""Tables of the committed results in README.md, docs/reproduce.md, docs/studies.md and docs/findings.md.
 
 `make results` calls `python -m evarl.studies.documents`.
 """
@@ -6,18 +6,19 @@
 import os
 from pathlib import Path
 
-from evarl.errors import FileError
 from evarl.report.markdown import fill_page
-from evarl.storage.plain import read_json
 from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, families, study
+from evarl.studies.catalogue.held_out import best_table
 from evarl.studies.common import results_by_world, with_mode
 from evarl.studies.conditions import mean_and_error, ratio
+from evarl.studies.findings import certificates_table, claims_table, numbers_table, read_checks
 from evarl.studies.jobs import Store
 from evarl.studies.reports import Cell, ReportTable
 from evarl.studies.scales import LAPTOP, PAPER
 from evarl.studies.tables import markdown
 
 FOLDER = Path("results/reproduce")
+CERTIFICATES = Path(__file__).parents[3] / "results" / "benchmarks" / "certificates.json"
 SCALES = {"mismatch": "paper", "tabular": "paper"}
 """Scales of the committed results; those of the others are `laptop`."""
 COLUMNS = {
@@ -76,10 +77,7 @@ def verdict_table(folder: Path) -> ReportTable:
     for name in PAPER_STUDIES:
         file = folder / name / "checks.json"
         if os.path.lexists(file):
-            try:
-                verdicts = [str(check["verdict"]) for check in read_json(file)["checks"]]
-            except (KeyError, TypeError) as error:
-                raise FileError(f"{file}: is not a list of checks; write it again with `evarl reproduce`") from error
+            verdicts = [str(check["verdict"]) for check in read_checks(file)]
             counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")]
             rows.append((name, SCALES.get(name, "laptop"), *counts))
     return ReportTable("verdicts", "", ("result", "scale", "hold", "do not hold", "undecided"), tuple(rows))
@@ -109,7 +107,25 @@ def study_blocks(folder: Path) -> dict[str, str]:
     return {table.name: _rows(table) for one in results for table in one.tables if table.rows}
 
 
+def finding_blocks(folder: Path) -> dict[str, str]:
+    """Contents of the marked places of docs/findings.md, by name: claims and controls by study, and other numbers."""
+    store, found = Store(folder), {}
+    for name in (*PAPER_STUDIES, "families"):
+        checks = read_checks(folder / name / "checks.json")
+        for kind, chosen in (("claims", False), ("controls", True)):
+            table = claims_table(checks, chosen)
+            if table.rows:
+                found[f"{kind}-{name}"] = f"Scale `{SCALES.get(name, 'laptop')}`.\n\n{_rows(table)}"
+    return found | {
+        "numbers": _rows(numbers_table(store, LAPTOP, PAPER)),
+        "families": _rows(families_table(folder)),
+        "held-out": _rows(best_table(LAPTOP, store)),
+        "certificates": _rows(certificates_table(CERTIFICATES)),
+    }
+
+
 if __name__ == "__main__":
     fill_page(Path("README.md"), blocks(FOLDER))
     fill_page(Path("docs/reproduce.md"), paper_blocks(FOLDER))
     fill_page(Path("docs/studies.md"), study_blocks(FOLDER))
+    fill_page(Path("docs/findings.md"), finding_blocks(FOLDER))

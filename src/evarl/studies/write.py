@@ -160,9 +160,10 @@ def power_text(check: ClaimCheck) -> str:
     """What an undecided claim would need, and what its seeds can decide; empty for others."""
     if check.verdict != "undecided" or check.seeds_needed is None or check.detectable is None:
         return ""
-    many = f"{told(check.seeds_needed)} seeds would decide an effect of this size"
+    size = "an effect of this size" if check.parts == 1 else f"effects of the sizes of all {check.parts}"
+    many = f"{told(check.seeds_needed)} seeds would decide {size}"
     if check.seeds_needed > MOST:
-        many = f"{told(check.seeds_needed)} seeds: no feasible number decides an effect of this size"
+        many = f"{told(check.seeds_needed)} seeds: no feasible number decides {size}"
     return f"undecided; {many}; {check.seeds} seeds decide one of {number(check.detectable)} or more"
 
 

@@ -27,16 +27,15 @@ jobs = training_jobs("brax", "brax_ppo")
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """The results of `pipelines` for the robots, with the paper's numbers beside ours."""
     found = compared(store, *families_of(scale, "brax", "brax_ppo"))
-    beside = (_beside(scale, store),)
     notes = (
         "Brax is run with the spring backend. The paper does not say which physics, agents' settings or number of "
         "environments per log it used; errors in units of reward are therefore not comparable one to one.",
         "The assessment's start states are physical states of the robot; there is no figure of them.",
     )
-    return StudyResults(found.checks, beside + found.tables, found.figures, notes)
+    return StudyResults(found.checks, (beside(scale, store), *found.tables), found.figures, notes)
 
 
-def _beside(scale: StudyScale, store: Store) -> ReportTable:
+def beside(scale: StudyScale, store: Store) -> ReportTable:
     """The paper's table with our numbers in the same rows."""
     rows: list[tuple[Cell, ...]] = []
     for everything in results_by_world(store, *families_of(scale, "brax", "brax_ppo")).values():

@@ -110,8 +110,7 @@ def jobs(scale: StudyScale) -> list[Job]:
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Errors by world, kind of Ξ and network, and whether they are below those without Ξ."""
-    finished = {one.world: store.result(job) for one in scale.held_out if store.finished(job := _job(one))}
-    found = {states: [_world_results(world, states, result) for world, result in finished.items()] for states in STATES}
+    finished, found = _found(scale, store)
     return StudyResults(
         checks=tuple(_check(states, one) for states, worlds in found.items() for one in worlds),
         tables=tuple(_table(states, worlds) for states, worlds in found.items()),
@@ -122,6 +121,26 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
             DEPENDENT,
         ),
     )
+
+
+def _found(scale: StudyScale, store: Store) -> tuple[list[str], dict[str, list[WorldResults]]]:
+    """The worlds that are finished, and their results by kind of states."""
+    finished = {one.world: store.result(job) for one in scale.held_out if store.finished(job := _job(one))}
+    found = {states: [_world_results(world, states, result) for world, result in finished.items()] for states in STATES}
+    return list(finished), found
+
+
+def best_table(scale: StudyScale, store: Store) -> ReportTable:
+    """A row for each world and kind of states: the kind of Ξ with the least error, and its controls."""
+    rows: list[tuple[Cell, ...]] = []
+    for states, worlds in _found(scale, store)[1].items():
+        for one in worlds:
+            best = min(one.evaluators, key=lambda fitted: fitted.rmse(EVALUATOR))
+            errors = [best.rmse(name) for name in COLUMNS]
+            kind = (best.behaviour, len(best.squared[EVALUATOR]))
+            rows.append((short_name(one.world), STATES[states], *kind, *errors, _with_bounds(best.squared)))
+    head = ("world", "at", "Ξ", "seeds", *COLUMNS.values(), "with / without Ξ")
+    return ReportTable("held-out-best", "", head, tuple(rows))
 
 
 def _job(one: HeldOut) -> Job:

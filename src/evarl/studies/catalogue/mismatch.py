@@ -35,10 +35,9 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     """Checks and tables at both kinds of states, with the paper's numbers beside ours."""
     worlds = common.results_by_world(store, scale.navigation)
     rows = worlds.get("navigation", [])
-    ordinary, aware = with_mode(rows, "passive", 0.0), with_mode(rows, "colearned", scale.navigation.betas[0])
     return StudyResults(
-        checks=tuple(_checks(ordinary, aware)) if rows else (),
-        tables=(_beside(ordinary, aware), *common.errors_tables(worlds)),
+        checks=tuple(_checks(*_compared(rows, scale))) if rows else (),
+        tables=(beside(scale, store), *common.errors_tables(worlds)),
         figures=(
             *(common.errors_figure(worlds, kind) for kind in KINDS),
             common.trade_figure(worlds),
@@ -51,6 +50,11 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
             "is −3.752 undiscounted, by dynamic programming.",
         ),
     )
+
+
+def _compared(rows: list[ConditionResults], scale: StudyScale) -> tuple[ConditionResults, ConditionResults]:
+    """Ordinary training and EvA-RL."""
+    return with_mode(rows, "passive", 0.0), with_mode(rows, "colearned", scale.navigation.betas[0])
 
 
 def _checks(ordinary: ConditionResults, aware: ConditionResults) -> list[ClaimCheck]:
@@ -92,8 +96,10 @@ def _less_ours(one: ConditionResults, aware: ConditionResults, predictor: str, k
     return None if bounds is None else "{:+.3f} to {:+.3f}".format(*bounds).replace("-", "−")
 
 
-def _beside(ordinary: ConditionResults, aware: ConditionResults) -> ReportTable:
+def beside(scale: StudyScale, store: Store) -> ReportTable:
     """The paper's table with our numbers in the same rows, and the controls."""
+    worlds = common.results_by_world(store, scale.navigation)
+    ordinary, aware = _compared(worlds.get("navigation", []), scale)
     errors: list[tuple[Cell, ...]] = []
     returns: list[tuple[Cell, ...]] = []
     for one, who in ((ordinary, "ordinary training"), (aware, "EvA-RL")):
