@@ -12,7 +12,7 @@ import tyro
 
 from evarl.cli.examples import examples
 from evarl.cli.parsing import parse
-from evarl.cli.studies import show_plan
+from evarl.cli.studies import show_check, show_plan
 from evarl.errors import FaultError, InputError, plain_text, unknown_name
 from evarl.ranges import whole
 from evarl.stopping import Stopped, orderly
@@ -50,6 +50,13 @@ class Reproduce:
     """Run nothing: write the report of the jobs that are finished, which names those that are missing."""
     plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Run nothing: list the jobs that are not finished, with the hours that finished ones in the folder let expect."""
+    check: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Compute a seed of a finished condition once more, both chosen by chance, and compare: the same bits on the same machine
+    with the same versions and source, elsewhere within the spread over seeds. Exits with 1 if it differs."""
+    seeds_checked: int = 1
+    """Seeds of that condition that --check computes once more."""
+    random_seed: int | None = None
+    """Seed of the choice that --check makes; by default a new one, which is printed."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Print one JSON object as the last line of standard output."""
 
@@ -73,14 +80,14 @@ Finished jobs are kept and never run twice: stop with Ctrl-C, go on with the sam
 """
 
 
-def run(arguments: list[str]) -> None:
+def run(arguments: list[str]) -> int:
     """Parse the arguments, run the jobs that are not finished, write the reports and print the verdicts.
 
-    Without arguments, only list the studies.
+    Without arguments, only list the studies. Returns the exit code.
     """
     if not arguments:
         print(f"{LIST}\n\n{examples('reproduce')}")
-        return
+        return 0
     command = parse(Reproduce, arguments, "evarl reproduce", Reproduce(tyro.MISSING))
     _check(command)
     if command.scale == "smoke":  # workers inherit it
@@ -94,22 +101,28 @@ def run(arguments: list[str]) -> None:
     store.check()
     jobs = [job for one in chosen for job in one.jobs(scale)]
     if command.plan:
-        show_plan(jobs, store, command.json)
-        return
+        return show_plan(jobs, store, command.json)
+    if command.check:
+        return show_check(jobs, store, command.random_seed, command.seeds_checked, command.json)
     if command.workers is not None and command.address is None:
         check_workers(command.workers, len(with_needs(jobs)))
     failures = {} if command.report_only else _run_jobs(command, jobs, store)
     entries = [_write(command, one, scale, store, failures) for one in chosen]
     _finish(command, entries, store, failures)
+    return 0
 
 
 def _check(command: Reproduce) -> None:
     if command.study not in (*STUDIES, ALL):
         raise unknown_name("study", command.study, (*STUDIES, ALL))
-    for name in ("seeds", "workers"):
+    for name in ("seeds", "workers", "seeds_checked"):
         value = getattr(command, name)
         if value is not None:
-            whole(name, value)
+            whole(name.replace("_", "-"), value)
+    if command.random_seed is not None:
+        whole("random-seed", command.random_seed, least=0)
+    if command.plan and command.check:
+        raise InputError("check: is not allowed with --plan, which runs nothing")
     if command.address is not None and command.engine != "ray":
         raise InputError(f"address: {command.address} is not allowed; requires --engine ray")
 

@@ -1,21 +1,26 @@
-"""What `evarl reproduce` prints of a plan."""
+"""What `evarl reproduce` prints of a plan and of a check."""
 
 import dataclasses
 import json
+import secrets
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evarl.cli.tables import PlainTable, number, print_table
-from evarl.errors import plain_text
+from evarl.cli.tables import PlainTable, notify, number, print_table
+from evarl.errors import FaultError, plain_text
+from evarl.stopping import orderly
 from evarl.studies.jobs import Job, Store
 
 if TYPE_CHECKING:
+    from evarl.studies.check import Checked
     from evarl.studies.plan import PlannedCondition
 
 COLUMNS = ("condition", "jobs", "seeds", "steps of a seed", "hours", "MB of log", "hours estimated from")
 
 
-def show_plan(jobs: list[Job], store: Store, as_json: bool) -> None:
-    """Print the unfinished jobs by condition, with their estimated time."""
+def show_plan(jobs: list[Job], store: Store, as_json: bool) -> int:
+    """Print the unfinished jobs by condition, with their estimated time; returns the exit code."""
     from evarl.studies.plan import plan, total_hours
 
     rows = plan(jobs, store)
@@ -23,10 +28,10 @@ def show_plan(jobs: list[Job], store: Store, as_json: bool) -> None:
     if as_json:
         planned = [dataclasses.asdict(row) for row in rows]
         print(json.dumps({"out": str(store.folder), "planned": planned, "hours": hours, "hours_unknown_of": unknown}))
-        return
+        return 0
     if not rows:
         print("nothing: all jobs are finished")
-        return
+        return 0
     table = PlainTable(*COLUMNS)
     for row in rows:
         table.add_row(*_cells(row))
@@ -37,6 +42,7 @@ def show_plan(jobs: list[Job], store: Store, as_json: bool) -> None:
         f"Estimates are from finished jobs in {plain_text(str(store.folder))}: training in proportion to seeds × steps, "
         "evaluation to seeds, compilation once a job. A log is deleted when its job is finished."
     )
+    return 0
 
 
 def _cells(row: "PlannedCondition") -> tuple[str, ...]:
@@ -44,3 +50,47 @@ def _cells(row: "PlannedCondition") -> tuple[str, ...]:
     hours = "not known" if row.hours is None else number(row.hours, ".2f")
     seeds = row.which or ("" if row.steps is None else str(row.seeds))
     return row.condition, str(row.jobs), seeds, steps, hours, number(row.disk_megabytes, ".0f"), row.basis
+
+
+def show_check(jobs: list[Job], store: Store, random_seed: int | None, count: int, as_json: bool) -> int:
+    """Compute seeds of a finished job once more and print how they compare; returns the exit code."""
+    from evarl.studies.check import check, choose
+
+    chosen = secrets.randbelow(2**31) if random_seed is None else random_seed
+    condition, job, seeds = choose(jobs, store, chosen, count)
+    names = ", ".join(map(str, seeds))
+    notify(f"checking seed {names} of {job.name}, chosen with --random-seed {chosen}")
+    with tempfile.TemporaryDirectory(prefix="evarl-check-") as folder:
+        found = check(condition, job, seeds, store, Path(folder), _run)
+    if as_json:
+        told = [dataclasses.asdict(one) | {"agrees": one.agrees} for one in found]
+        print(json.dumps({"random_seed": chosen, "job": job.name, "checked": told}))
+    else:
+        for one in found:
+            _print_checked(one)
+    return 0 if all(one.agrees for one in found) else 1
+
+
+def _run(job: Job, store: Store) -> None:
+    """Run a job and those that it needs, with their progress on standard error."""
+    from evarl.studies.local import LocalWorkers
+    from evarl.studies.schedule import Display, run_jobs
+
+    display = Display([job], store)
+    with orderly(), display:
+        failures = run_jobs([job], store, LocalWorkers(store, 1), display.show)
+    if failures:
+        raise FaultError(f"check: {next(iter(failures.values()))}")
+
+
+def _print_checked(one: "Checked") -> None:
+    """Print the numbers of a seed beside those that were stored, and the verdict."""
+    print(f"seed {one.seed} of {plain_text(one.job)}\n{one.why}\n")
+    table = PlainTable("number", "stored", "computed again", "" if one.bits else "must lie in", "")
+    for each in one.numbers:
+        stored, again = (number(value, ".6g") for value in (each.stored, each.again))
+        within = "" if each.interval is None else "{:.4g} to {:.4g}".format(*each.interval)
+        table.add_row(each.what, stored, again, within, "agrees" if each.agrees else "DIFFERS")
+    print_table(table)
+    rest = " (everything else that is stored was compared, too)" if one.bits else ""
+    print(f"\n{'confirmed' if one.agrees else 'NOT CONFIRMED'}{rest}")

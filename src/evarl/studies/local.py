@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from evarl.errors import EvarlError
-from evarl.runs.provenance import commit, machine, versions
+from evarl.runs.provenance import commit, machine, source, versions
 from evarl.stopping import Stopped
 from evarl.storage.files import check_appendable, read_end
 from evarl.studies.jobs import Job, JobTakenError, Store
@@ -130,6 +130,8 @@ def _work(job: Job, store: Store) -> None:
             "machine": machine(),
             "versions": versions(),
             "commit": commit(),
+            "source": source(),
+            "xla_flags": os.environ.get("XLA_FLAGS", ""),
         }
         store.keep(job, record)
 
