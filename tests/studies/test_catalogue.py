@@ -372,6 +372,8 @@ def test_the_papers_protocol():
     [
         (["tradeof"], "study: unknown 'tradeof'; did you mean 'tradeoff'?"),
         (["tabular", "--seeds", "0"], "seeds: 0 is not allowed"),
+        (["tabular", "--seeds", "5", "--seeds-per-job", "0"], "seeds-per-job: 0 is not allowed"),
+        (["tabular", "--seeds-per-job", "2"], "seeds-per-job: is not allowed without --seeds"),
         (["tabular", "--workers", "0"], "workers: 0 is not allowed"),
         (["tabular", "--address", "auto"], "address: auto is not allowed; requires --engine ray"),
     ],
@@ -430,3 +432,36 @@ def test_a_variant_is_a_world_of_its_own_in_every_table(tmp_path):
     printed = {row[0]: row[2] for row in found.tables[0].rows if row[1] == "MAE: EvA-RL, evaluator"}
     assert printed["Ant"].mean == 16.47
     assert printed["Ant, PPO"] is None
+
+
+def test_more_seeds_leave_finished_jobs_valid():
+    """The scale's own seeds keep their jobs; those beyond come in jobs of 5, or of as many as are asked for."""
+
+    def jobs(scale, name="tradeoff"):
+        return {job.name: job.settings["changes"] for job in study(name).jobs(scale) if job.task == "train"}
+
+    def spans(scale):
+        return {(changes["seed"], changes["seeds"]) for changes in jobs(scale).values()}
+
+    ten = with_seeds(LAPTOP, 10)
+    assert jobs(LAPTOP).keys() < jobs(ten).keys()
+    assert spans(ten) == {(0, 3), (3, 5), (8, 2)}
+    assert spans(with_seeds(LAPTOP, 10, 2)) == {(0, 3), (3, 2), (5, 2), (7, 2), (9, 1)}
+    assert spans(with_seeds(LAPTOP, 2)) == {(0, 2)}
+    assert jobs(FULL).keys() < jobs(with_seeds(FULL, 20)).keys()
+    for name in ("gradients", "families", "choices", "continuous", "mismatch"):
+        assert jobs(LAPTOP, name).keys() <= jobs(with_seeds(LAPTOP, 20), name).keys(), name
+
+
+def test_uncommitted_changes_are_said_before_jobs_start(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("evarl.studies.schedule.run_jobs", lambda *arguments: {})
+    arguments = ["reproduce", "tabular", "--scale", "smoke", "--out", str(tmp_path), "--workers", "1"]
+    for here, said in (("abc+changes", True), ("abc", False), (None, False)):
+        monkeypatch.setattr("evarl.cli.reproduce.commit", lambda here=here: here)
+        assert call(arguments) == 0
+        assert ("results will name its commit with +changes" in capsys.readouterr().err) is said
+    monkeypatch.setattr("evarl.cli.reproduce.commit", lambda: "abc+changes")
+    monkeypatch.setattr(Store, "finished", lambda self, job: True)
+    monkeypatch.setattr("evarl.cli.reproduce._write", lambda *arguments: None)
+    assert call(arguments) == 0
+    assert capsys.readouterr().err == "", "nothing is run"

@@ -13,8 +13,10 @@ import tyro
 from evarl.cli.examples import examples
 from evarl.cli.parsing import parse
 from evarl.cli.studies import show_check, show_plan
+from evarl.cli.tables import notify
 from evarl.errors import FaultError, InputError, plain_text, unknown_name
 from evarl.ranges import whole
+from evarl.runs.provenance import commit
 from evarl.stopping import Stopped, orderly
 from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, STUDIES, Study, study
 from evarl.studies.jobs import Job, Store, with_needs
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from evarl.studies.write import IndexEntry
 
 ALL = "all"
+CHANGES = (
+    "warning: the source has changes that are not committed; results will name its commit with +changes, and nobody can compute "
+    "them again from that. Commit first if they are to be kept"
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,8 @@ class Reproduce:
     games with 10 seeds, days on two cores. paper: the full protocol."""
     seeds: int | None = None
     """Seeds of each condition; the scale's own number when not given."""
+    seeds_per_job: int | None = None
+    """Seeds of one job beyond the scale's own seeds, whose jobs stay as they are; smaller jobs are finished and kept sooner."""
     engine: Literal["local", "ray"] = "local"
     """Where jobs run: in processes on this machine, or on a Ray cluster (pip install 'evarl[ray]')."""
     workers: int | None = None
@@ -115,12 +123,14 @@ def run(arguments: list[str]) -> int:
 def _check(command: Reproduce) -> None:
     if command.study not in (*STUDIES, ALL):
         raise unknown_name("study", command.study, (*STUDIES, ALL))
-    for name in ("seeds", "workers", "seeds_checked"):
+    for name in ("seeds", "seeds_per_job", "workers", "seeds_checked"):
         value = getattr(command, name)
         if value is not None:
             whole(name.replace("_", "-"), value)
     if command.random_seed is not None:
         whole("random-seed", command.random_seed, least=0)
+    if command.seeds_per_job is not None and command.seeds is None:
+        raise InputError("seeds-per-job: is not allowed without --seeds: the scale's own seeds have jobs of their own")
     if command.plan and command.check:
         raise InputError("check: is not allowed with --plan, which runs nothing")
     if command.address is not None and command.engine != "ray":
@@ -135,13 +145,15 @@ def _scale(command: Reproduce, chosen: list[Study]) -> StudyScale:
     if command.seeds is not None:
         trained = [job for one in chosen for job in one.jobs(with_seeds(scale, 1)) if job.task == "train"]
         check_reproduction(command.seeds, len(trained))
-    return with_seeds(scale, command.seeds)
+    return with_seeds(scale, command.seeds, command.seeds_per_job)
 
 
 def _run_jobs(command: Reproduce, jobs: list[Job], store: Store) -> dict[str, str]:
     """Run the jobs that are not finished; returns the failed ones with a line that says why."""
     from evarl.studies.schedule import Display, run_jobs
 
+    if not all(store.finished(job) for job in with_needs(jobs, store)) and (commit() or "").endswith("+changes"):
+        notify(CHANGES)
     display = Display(jobs, store)
     with orderly(), display:
         try:

@@ -11,7 +11,7 @@ from evarl.ope.registry import LABELS
 from evarl.stats import ratio_of_means, standard_error
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import MeanAndError
-from evarl.studies.scales import Family
+from evarl.studies.scales import Family, spans
 
 if TYPE_CHECKING:
     from evarl.evaluation.scores import Score
@@ -60,8 +60,7 @@ def condition(
     if frozen:
         needs["frozen"] = frozen_evaluator(family, world, *pretrained)
     jobs = []
-    for first in range(0, family.seeds, family.group):
-        count = min(family.group, family.seeds - first)
+    for first, count in spans(family):
         seeds = {"evaluator_mode": "frozen" if frozen else "colearned", "seed": first, "seeds": count}
         settings = {
             "preset": family.preset,

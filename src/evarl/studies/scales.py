@@ -44,8 +44,25 @@ class Family:
     """Policies, transitions of each and gradient steps for the frozen evaluator."""
     methods: tuple[str, ...] = METHODS
     """Off-policy methods."""
+    own: int | None = None
+    """Seeds that the scale has by itself, if it is asked for more: their jobs stay those of `group` seeds, and stay valid."""
+    piece: int | None = None
+    """Seeds in one job beyond these; as many as in `group` if None."""
     variant: str = ""
     """What tells it from another family of the same worlds, such as the algorithm; part of the names of jobs and of tables."""
+
+
+def spans(family: Family) -> list[tuple[int, int]]:
+    """First seed and number of seeds of each job of a condition.
+
+    >>> spans(replace(LAPTOP.minatar, seeds=10, own=3))
+    [(0, 3), (3, 5), (8, 2)]
+    """
+    own, piece = family.seeds, family.piece or family.group
+    if family.own is not None and family.piece is not None:
+        own = min(family.own, family.seeds)
+    found = [(first, min(family.group, own - first)) for first in range(0, own, family.group)]
+    return found + [(first, min(piece, family.seeds - first)) for first in range(own, family.seeds, piece)]
 
 
 EVERYTHING = "returns+rewards+trajectory+fingerprint"
@@ -191,7 +208,7 @@ LAPTOP = replace(
     name="laptop",
     about="2M steps and 3 seeds of MinAtar; 0.5M steps (Reacher: 2M) and 3 seeds of Brax, from 256 environments × 80 steps, "
     "so that episodes of 1 000 steps come to their end; 10 seeds of navigation",
-    minatar=Family("minatar", GAMES, 3, 3, (0.01, 0.1), True, 64, 64, 90, 20_000, 20, {"updates": 313}),
+    minatar=Family("minatar", GAMES, 3, 3, (0.01, 0.1), True, 64, 64, 90, 20_000, 20, {"updates": 313}, piece=5),
     brax=replace(
         Family("brax", ROBOTS, 3, 3, (5e-4,), False, 16, 8, 90, 20_000, 200, SHORT_BRAX, methods=WITHOUT_TIS),
         per_world={"brax/reacher": {"updates": 98, "assessment.base_updates": 30}},
@@ -277,12 +294,14 @@ SMOKE = StudyScale(
 SCALES: dict[ScaleName, StudyScale] = {scale.name: scale for scale in (SMOKE, LAPTOP, FULL, PAPER)}
 
 
-def with_seeds(scale: StudyScale, seeds: int | None) -> StudyScale:
-    """The scale with another number of seeds for each condition."""
+def with_seeds(scale: StudyScale, seeds: int | None, piece: int | None = None) -> StudyScale:
+    """The scale with another number of seeds for each condition, those beyond its own in jobs of `piece` seeds."""
     if seeds is None:
         return scale
-    changed: dict[str, Any] = {
-        name: replace(family, seeds=seeds) for name, family in vars(scale).items() if isinstance(family, Family)
-    }
-    changed["families"] = {name: replace(family, seeds=seeds) for name, family in scale.families.items()}
-    return replace(scale, **changed)
+
+    def changed(family: Family) -> Family:
+        return replace(family, seeds=seeds, own=family.seeds, piece=piece or family.piece)
+
+    families: dict[str, Any] = {name: changed(one) for name, one in vars(scale).items() if isinstance(one, Family)}
+    families["families"] = {name: changed(family) for name, family in scale.families.items()}
+    return replace(scale, **families)
