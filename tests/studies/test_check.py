@@ -14,6 +14,7 @@ from evarl.studies import check as module
 from evarl.studies.catalogue import study
 from evarl.studies.check import alone_job, check, choose, differs, prediction_interval
 from evarl.studies.jobs import Job, Store
+from evarl.studies.local import xla_flags
 from evarl.studies.scales import SMOKE
 from tests.studies.test_catalogue import trained
 from tests.studies.test_jobs import quick
@@ -109,7 +110,7 @@ def test_what_must_be_the_same_for_bits_to_be(monkeypatch):
     assert differs(HERE | {"machine": {}}) == "it was computed on another machine"
     assert differs(HERE | {"versions": {}}) == "it was computed with other versions"
     assert differs(HERE | {"source": "0"}) == "it was computed with another source"
-    assert differs(HERE | {"xla_flags": "--other"}) == "it was computed with other XLA_FLAGS"
+    assert differs(HERE | {"xla_flags": {"--other": "1"}}) == "it was computed with other XLA_FLAGS"
     old = {name: value for name, value in HERE.items() if name != "source"}  # records had a commit only
     for kept, here, same in (
         ("a", "a", True),
@@ -119,6 +120,15 @@ def test_what_must_be_the_same_for_bits_to_be(monkeypatch):
     ):
         monkeypatch.setattr(module, "commit", lambda here=here: here)
         assert (differs(old | {"commit": kept}) is None) is same
+
+
+def test_of_xla_flags_the_last_value_counts(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--a=1 --b --a=2")
+    assert xla_flags() == {"--a": "2", "--b": ""}
+    monkeypatch.setenv("XLA_FLAGS", "--b --a=2 --b")
+    assert xla_flags() == {"--a": "2", "--b": ""}
+    monkeypatch.delenv("XLA_FLAGS")
+    assert xla_flags() == {}
 
 
 def test_the_choice_follows_its_seed_and_takes_finished_jobs_only(condition):

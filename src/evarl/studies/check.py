@@ -12,7 +12,6 @@ Which comparison is made depends on where the stored numbers come from:
   differences.
 """
 
-import os
 import random
 import re
 import shutil
@@ -28,6 +27,7 @@ from evarl.errors import InputError
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.runs.provenance import commit, machine, source, versions
 from evarl.studies.jobs import Job, Store, with_needs
+from evarl.studies.local import xla_flags
 
 LEVEL = 0.99
 """Probability that a rerun which differs in rounding only passes, if seeds are normal."""
@@ -108,6 +108,8 @@ def check(condition: list[Job], job: Job, seeds: list[int], store: Store, folder
         again = _rows(scratch.result(job))
         return [_bits(job, seed, _rows(store.result(job))[seed], again[seed]) for seed in seeds]
     rows = {seed: row for one in condition for seed, row in _rows(store.result(one)).items()}
+    if len(rows) < FEWEST:
+        raise InputError(f"check: {other}, and {len(rows)} stored seeds have no spread to compare with")
     found = []
     for seed in seeds:
         alone = alone_job(job, seed)
@@ -122,7 +124,7 @@ def differs(record: dict[str, Any]) -> str | None:
         return "it was computed on another machine"
     if record.get("versions") != versions():
         return "it was computed with other versions"
-    if record.get("xla_flags", flags := os.environ.get("XLA_FLAGS", "")) != flags:
+    if record.get("xla_flags", flags := xla_flags()) != flags:
         return "it was computed with other XLA_FLAGS"
     if "source" in record:
         return None if record["source"] == source() else "it was computed with another source"
@@ -183,8 +185,6 @@ def _bits(job: Job, seed: int, stored: dict[str, Any], again: dict[str, Any]) ->
 
 def _spread(job: Job, seed: int, rows: dict[int, dict[str, Any]], again: dict[str, Any], other: str) -> Checked:
     """The comparison of a seed that was run alone with the spread of the stored seeds of its condition."""
-    if len(rows) < FEWEST:
-        raise InputError(f"check: {other}, and {len(rows)} stored seeds have no spread to compare with")
     old, new = {one: statistics(row) for one, row in rows.items()}, statistics(again)
     names = [name for name in new if all(name in row for row in old.values())]
     level = 1 - (1 - LEVEL) / len(names)

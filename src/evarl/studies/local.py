@@ -111,6 +111,12 @@ def work(folder: str, data: dict[str, Any], patience: float = 0.0) -> None:
             time.sleep(WAIT_SECONDS)
 
 
+def xla_flags() -> dict[str, str]:
+    """The flags in XLA_FLAGS with their values, of which the last one counts: other flags may give other bits."""
+    flags = (flag.partition("=") for flag in os.environ.get("XLA_FLAGS", "").split())
+    return {name: value for name, _, value in flags}
+
+
 def _work(job: Job, store: Store) -> None:
     with store.locked(job) as sittings:
         if store.finished(job):  # by a worker that was believed dead
@@ -131,7 +137,7 @@ def _work(job: Job, store: Store) -> None:
             "versions": versions(),
             "commit": commit(),
             "source": source(),
-            "xla_flags": os.environ.get("XLA_FLAGS", ""),
+            "xla_flags": xla_flags(),
         }
         store.keep(job, record)
 
