@@ -250,6 +250,7 @@ def test_examples_can_be_typed(line, capsys, monkeypatch, tmp_path):
     )
     for name in started:
         monkeypatch.setattr(f"evarl.{name}", begin)
+    monkeypatch.setattr("evarl.cli.reproduce.commit", lambda: None)  # no warning of changes
     code = call(line.split()[1:])
     out, error = capsys.readouterr()
     allowed = r"evarl: (begins|((runs/first/certificates/)?CERTIFICATE.json|runs/(first|a2c|passive)|model.zip): .*)\n"
