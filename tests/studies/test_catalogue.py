@@ -410,7 +410,7 @@ def test_the_full_scale():
     config = studied(games[0].settings["preset"], games[0].settings["changes"])
     assert 10e6 <= config.environments * config.steps * config.updates < 10.01e6
     robots = study("continuous").jobs(FULL)
-    by_algorithm = {"a2c": 3 * 6, "ppo": 3 * 2}
+    by_algorithm = {"a2c": 3 * 3, "ppo": 3 * 2}
     for algorithm, count in by_algorithm.items():
         chosen = [studied("brax", job.settings["changes"]) for job in robots]
         chosen = [one for one in chosen if one.agent.algorithm == algorithm]
@@ -418,6 +418,12 @@ def test_the_full_scale():
         assert {one.environments * one.steps * one.updates for one in chosen} == {4_997_120}
         assert {one.evaluator.warmup for one in chosen} == {49}
     assert len({job.name for job in robots}) == len(robots)
+    drawn = {
+        job.settings["changes"].get("agent.algorithm", "a2c"): job.needs["assessment"].name for job in robots[::-1]
+    }
+    assert len(set(drawn.values())) == 2, "the start states of PPO are those that its own base policy visits"
+    with_frozen = study("curves").jobs(FULL)
+    assert sum(job.settings["preset"] == "brax" for job in with_frozen) == 3 * 6
     assert {job.name for job in study("mismatch").jobs(FULL)} == {job.name for job in study("mismatch").jobs(PAPER)}
     assert {job.name for job in study("families").jobs(FULL)} == {job.name for job in study("families").jobs(LAPTOP)}
 

@@ -21,7 +21,7 @@ NUMBERS = {
 """The paper's mean absolute errors and their standard errors."""
 RATIOS = {"HalfCheetah": (1.052, 0.005), "Reacher": (1.000, 0.001), "Ant": (0.999, 0.004)}
 """The paper's returns of EvA-RL over those of ordinary training."""
-jobs = training_jobs("brax", "brax_ppo")
+jobs = training_jobs("brax", "brax_ppo", frozen=False)  # `curves` has those with a frozen evaluator
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
