@@ -21,6 +21,7 @@ class Registry(Generic[T]):
     def __init__(self, what: str, entries: dict[str, "str | T"]):
         self.what = what
         self._entries = dict(entries)
+        self._builtin = frozenset(entries)
 
     def register(self, name: str, entry: T) -> None:
         """Add an object under a name that is free."""
@@ -41,6 +42,10 @@ class Registry(Generic[T]):
             module, _, attribute = entry.partition(":")
             entry = self._entries[name] = cast(T, attrgetter(attribute)(importlib.import_module(module)))
         return entry
+
+    def builtin(self, name: str) -> bool:
+        """Whether a name was there before any was registered."""
+        return name in self._builtin
 
     def names(self) -> tuple[str, ...]:
         """All names, in the order in which they were registered."""
