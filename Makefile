@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 SB3 := .venv-sb3
 
-.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-host bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare docs docs-pages docs-serve docs-check notebooks figures assessments clean
+.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-host bench-ope bench-peers-setup bench-scaling roofline bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare docs docs-pages docs-serve docs-check notebooks figures assessments clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -139,6 +139,10 @@ bench-host: setup
 
 bench-scaling: setup
 	$(RUN)/python -m benchmarks.scaling $(ARGS)
+
+# What an update computes, moves and starts, beside what this machine can, into runs/roofline.
+roofline: setup
+	$(RUN)/python -m benchmarks.roofline $(ARGS)
 
 # Puts the tables in results/benchmarks into docs/performance.md.
 bench-page: setup

@@ -66,9 +66,10 @@ class CompiledEngine:
         return planned_bytes(self._compiled)
 
     def cost(self) -> dict[str, float]:
-        """Floating-point operations and bytes read and written, as the compiler counts them: a loop's body once."""
+        """Floating-point operations, bytes read and written, and instructions, as the compiler counts them: a loop's body once."""
         counted = cast(dict[str, float], self._compiled.cost_analysis())
-        return {"flops": counted["flops"], "bytes": counted["bytes accessed"]}
+        instructions = self._compiled.as_text().count(" = ")
+        return {"flops": counted["flops"], "bytes": counted["bytes accessed"], "instructions": instructions}
 
     def init(self, seeds: list[int]) -> LearnerState:
         """Seed by seed and stacked afterwards: batched orthogonal initialisation can hang on a CPU."""
