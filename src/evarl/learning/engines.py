@@ -66,7 +66,7 @@ class CompiledEngine:
         return planned_bytes(self._compiled)
 
     def cost(self) -> dict[str, float]:
-        """Floating-point operations, bytes read and written, and instructions, as the compiler counts them: a loop's body once."""
+        """Floating-point operations, bytes and instructions, as the compiler counts them: the body of a loop once."""
         counted = cast(dict[str, float], self._compiled.cost_analysis())
         instructions = self._compiled.as_text().count(" = ")
         return {"flops": counted["flops"], "bytes": counted["bytes accessed"], "instructions": instructions}
