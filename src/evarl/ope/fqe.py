@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_network import Layers, action_value, expected, forward, initial
-from evarl.ope.fqe_table import Scales, Table, compiled, prepare, rows as log_rows, single, target_actions
+from evarl.ope.fqe_table import Scales, Table, prepare, rows as log_rows, single, target_actions
 from evarl.ope.fqe_training import (
     TARGETS,
     TRACE,
@@ -40,8 +40,9 @@ from evarl.ope.fqe_training import (
     training_order,
 )
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.policy_programs import evaluated
 from evarl.ope.settings import FQEConfig
-from evarl.ope.shapes import applied, padded
+from evarl.ope.shapes import padded
 from evarl.ranges import flag
 from evarl.worlds.world import Key
 
@@ -239,7 +240,7 @@ def trace_coefficients(
     else:
         if data.log_prob is None:
             raise InputError("log_prob: is missing in the log; Retrace requires it, fqe.trace-kind q-lambda does not")
-        log_prob = applied(compiled(policy.log_prob), np.asarray(data.observation)[at], done)
+        log_prob = evaluated(policy.log_prob, np.asarray(data.observation)[at], done)
         difference = np.asarray(log_prob, np.float64) - np.asarray(data.log_prob, np.float64)[at]
         coefficient[moves] = np.exp(np.minimum(difference, 0.0))
     following = np.append(coefficient[1:], 0.0)  # 0 at final observations

@@ -1,7 +1,5 @@
 """A log as a table for fitted Q evaluation: one standardised row for each observation, in the order of the steps."""
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,8 +12,9 @@ from evarl.agents.networks import flat_features
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.policy_programs import evaluated
 from evarl.ope.settings import FQEConfig
-from evarl.ope.shapes import CHUNK, applied, in_blocks as in_blocks, permutation
+from evarl.ope.shapes import CHUNK, in_blocks as in_blocks, permutation
 from evarl.worlds.world import Key
 
 BOUND = 10.0
@@ -185,7 +184,7 @@ def target_actions(
     if data.discrete:
         if policy.probabilities is None:
             raise InputError("policy.probabilities: are missing; must be given for discrete actions")
-        weights = applied(compiled(policy.probabilities), observation)
+        weights = evaluated(policy.probabilities, observation)
         count = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
         if weights.ndim != 2 or weights.shape[1] < count:
             raise InputError(f"policy.probabilities: have shape {weights.shape}; must be [B, A], A at least {count}")
@@ -197,32 +196,11 @@ def target_actions(
             return np.eye(weights.shape[1], dtype=np.float32)[weights.argmax(axis=1)]
         return weights.astype(np.float32)
     if greedy:
-        draws = [applied(compiled(policy.mode), observation)]
+        draws = [evaluated(policy.mode, observation)]
     else:
-        sample, keys = compiled(policy.sample), jax.random.split(key, config.action_samples)
-        draws = [applied(sample, observation, key=one) for one in keys]
+        keys = jax.random.split(key, config.action_samples)
+        draws = [evaluated(policy.sample, observation, key=one) for one in keys]
     return np.stack([draw.reshape(len(observation), -1) for draw in draws], axis=1).astype(np.float32)
-
-
-def compiled(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A policy's function, compiled if JAX can trace it; any other is called on the host, with arrays of NumPy."""
-    inside, traceable = jax.jit(function), functools.cache(functools.partial(_traceable, function))
-
-    def call(*arguments: Array | np.ndarray) -> Array:
-        if traceable(*(jax.ShapeDtypeStruct(one.shape, jnp.asarray(one[:0]).dtype) for one in arguments)):
-            return inside(*(jnp.asarray(one) for one in arguments))
-        return function(*arguments)
-
-    return call
-
-
-def _traceable(function: Callable[..., Array], *shapes: jax.ShapeDtypeStruct) -> bool:
-    """Whether JAX can trace a function; NumPy and PyTorch raise exceptions of their own on what JAX traces."""
-    try:
-        jax.eval_shape(function, *shapes)
-    except Exception:  # what is wrong with the function itself is raised again where it is called
-        return False
-    return True
 
 
 def _inputs(
