@@ -93,8 +93,8 @@ class Log:
         """Values of a model along the log, of fits to other trajectories or of the user's own model."""
         if (own := self.own_model) is not None:
             finite = settings.horizon == "finite"
-            make = lambda: CrossFitted(own.values_of(self.data, finite), None)  # noqa: E731
-            return self.once(("own", finite), None, make)
+            make = lambda: CrossFitted(own.values_of(self.data, finite, policy), None)  # noqa: E731
+            return self.once(("own", id(policy), finite), policy, make)
         config, folds = settings.fitting(), settings.folds
         fits, (key, _) = (self.data, policy, float(self.discount), folds), random_keys(settings)
         name = ("cross-fitted", id(policy), config, folds, settings.random_seed)

@@ -116,6 +116,17 @@ def check_log_prob(policy: TargetPolicy, data: LoggedData) -> tuple[str, ...]:
     return notes
 
 
+def chances(policy: TargetPolicy, data: LoggedData, seen: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B A"]:
+    """Probabilities of all discrete actions, from log-probabilities of the log's actions if the policy has no others."""
+    if policy.probabilities is not None:
+        found = np.asarray(on_host(policy.probabilities, seen))
+        check_probabilities(found, len(seen), data)
+        return found
+    actions, kind = action_count(data), np.asarray(data.action).dtype
+    asked = np.repeat(seen, actions, axis=0), np.tile(np.arange(actions, dtype=kind), len(seen))
+    return np.exp(on_host(policy.log_prob, *asked)).reshape(-1, actions)
+
+
 def fingerprint(policy: TargetPolicy, data: LoggedData) -> tuple[bytes | None, ...]:
     """What a policy's functions return at a sample of the log, to the last bit; None for those that cannot be called.
 

@@ -5,6 +5,7 @@ further. A program is therefore used again only where the function, called on th
 returned when it was traced, and what the program returned is compared with the function at rows of each call.
 """
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,10 +79,8 @@ def _made(function: Callable[..., Array], probe: tuple[Any, ...], now: np.ndarra
         return inside(*(jnp.asarray(one) for one in arguments))
 
     program = Program(call, probe, now.tobytes())
-    try:
+    with contextlib.suppress(TypeError):
         _PROGRAMS[function] = program
-    except TypeError:
-        pass
     return program
 
 
