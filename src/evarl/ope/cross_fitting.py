@@ -101,7 +101,7 @@ class OwnModel:
                 worst = int(apart.argmax())
                 raise InputError(
                     f"model.v: differs from the policy's expectation of model.q by up to {apart.max():.3g}, such as "
-                    f"{found[at][worst]:.5g} for {expected[worst]:.5g}, which biases the estimate; leave v out, and it is computed"
+                    f"{found[at][worst]:.5g} for {expected[worst]:.5g}, a bias; leave v out, and it is computed"
                 )
         return found
 

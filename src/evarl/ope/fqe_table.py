@@ -1,6 +1,6 @@
 """A log as a table for fitted Q evaluation: one standardised row for each observation, in the order of the steps."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,24 @@ FEW_LEVELS = 16
 """Widths of one-hot codes are multiples of this, so that logs which lack some states share compiled programs."""
 
 
+OFFSET = 3.0
+"""Mean reward, in deviations of rewards, above which its part of the values is computed apart from the network."""
+
+
+class Units(NamedTuple):
+    """What turns standardised values into raw ones, in float64: a network has 24 bits, which an offset of rewards may use up."""
+
+    centre: float
+    spread: float
+    offset: Float[np.ndarray, " T1"] | None
+    """By step, the value of a constant reward m: Σ_{k < T − t} γ^k m, or m / (1 − γ) without a time limit; None if not apart."""
+
+    def raw(self, standardised: np.ndarray, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, "*R B"]:
+        """Values at these steps in the units of rewards."""
+        found = self.centre + self.spread * np.asarray(standardised, np.float64)
+        return found if self.offset is None else found + self.offset[steps]
+
+
 class Scales(struct.PyTreeNode):
     """Scales between raw units and those of the network, in which inputs and values have mean 0 and deviation 1."""
 
@@ -40,6 +58,17 @@ class Scales(struct.PyTreeNode):
     """T, if time is a feature."""
     levels: tuple[int, int] | None = struct.field(pytree_node=False, default=None)
     """Lowest number and width of the one-hot code of observations that are single whole numbers; None for others."""
+    offset: Float[Array, " T1"] | None = None
+    """`Units.offset`."""
+
+    def raw(self, standardised: Float[Array, "B ..."], time: Int[Array, " B"] | None = None) -> Float[Array, "B ..."]:
+        """Values at these steps (0 when not given) in the units of rewards."""
+        found = self.centre + self.spread * standardised
+        if self.offset is None:
+            return found
+        steps = jnp.zeros(len(found), jnp.int32) if time is None else jnp.asarray(time)
+        apart = jnp.asarray(self.offset)[steps]
+        return found + apart.reshape(-1, *[1] * (found.ndim - 1))
 
     def features(self, observation: Array, time: Int[Array, " B"] | None = None) -> Float[Array, "B F"]:
         """Standardised features of raw observations [B, ...] at these steps (0 when not given)."""
@@ -78,6 +107,7 @@ class Table(struct.PyTreeNode):
     starts: Int[np.ndarray, " N"]
     """First rows of the trajectories."""
     scales: Scales
+    units: Units
 
 
 def rows(data: LoggedData) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
@@ -142,7 +172,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
         raise InputError(
             "discount: 1 is not allowed where no step ends the value; must be below 1, or set fqe.time-feature"
         )
-    rewards = np.where(moves, np.asarray(data.reward, np.float64)[at], 0.0)
+    rewards, offset = _without_offset(config, np.asarray(data.reward, np.float64)[at], discounts, (moves, step))
     centre = rewards[moves].mean() / (1 - discounts[moves].mean())
     spread = _spread(np.where(moves, rewards, centre), discounts, moves, step)
     actions = np.asarray(data.action)[at]
@@ -156,6 +186,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
         spread=single(spread),
         horizon=data.length if config.time_feature else None,
         levels=inputs[3],
+        offset=None if offset is None else offset.astype(np.float32),
     )
     apart = _held_out(config, data.trajectories, key)[trajectory]
     return Table(
@@ -168,6 +199,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
         held_out=np.flatnonzero(moves & apart).astype(np.int32),
         starts=np.flatnonzero(step == 0).astype(np.int32),
         scales=scales,
+        units=Units(float(centre), float(spread), offset),
     )
 
 
@@ -255,6 +287,29 @@ def _moments(raw: Float[np.ndarray, "R F"]) -> tuple[Float[np.ndarray, " F"], Fl
     blocks = (raw[i : i + CHUNK] for i in range(0, len(raw), CHUNK))
     deviation = np.sqrt(sum(((block - mean) ** 2).sum(axis=0) for block in blocks) / len(raw))
     return mean, np.where(deviation > 1e-6 * np.abs(raw).max(axis=0), deviation, 1.0)
+
+
+def _without_offset(
+    config: FQEConfig,
+    rewards: Float[np.ndarray, " R"],
+    discounts: Float[np.ndarray, " R"],
+    at: tuple[Bool[np.ndarray, " R"], Int[np.ndarray, " R"]],
+) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " T1"] | None]:
+    """Rewards less their mean m, with the values of a constant reward m by step, if m is large and these values are known.
+
+    They are where no trajectory ends before step T, whatever the policy does: Σ_{k < T − t} γ^k m, or m / (1 − γ) without a time
+    limit. A network would have to learn them, to a precision that is small against the differences that the policy makes.
+    """
+    moves, step = at
+    length, mean, discount = int(step.max()), float(rewards[moves].mean()), float(discounts[moves].max())
+    early = moves & (discounts == 0) & (step < (length - 1 if config.time_feature else length))
+    if early.any() or abs(mean) <= OFFSET * rewards[moves].std():
+        return np.where(moves, rewards, 0.0), None
+    if config.time_feature:
+        values = np.append(np.cumsum(discount ** np.arange(length, dtype=np.float64))[::-1], 0.0)
+    else:
+        values = np.full(length + 1, 1 / (1 - discount))
+    return np.where(moves, rewards - mean, 0.0), mean * values
 
 
 def _spread(
