@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from evarl import ope
+from evarl.errors import InputError
 
 UNEVEN = ope.TargetPolicy.from_probabilities(lambda seen: np.tile([0.4, 0.6], (len(seen), 1)))
 DOUBLY_ROBUST = ("dr", "wdr", "switch-dr", "dr-os")
@@ -69,3 +70,34 @@ def test_values_of_states_by_step_with_an_offset():
     actions = np.tile(np.float32([0.4, 0.6]), (5, 1))
     np.testing.assert_allclose(fitted.v(states, actions, times), 1e6 * (5 - times), rtol=1e-5)
     np.testing.assert_allclose(fitted.q_values(states, times), np.tile(1e6 * (5 - times)[:, None], 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        ([1e8, 1e8 + 1], True),
+        (1e8 + np.arange(7), True),
+        (1e8 + np.arange(0, 2000, 0.5), True),
+        (1e6 + 1e-3 * np.random.default_rng(0).normal(size=2000), True),
+        ([0.3, 0.1 + 0.2], False),
+        ([0.1, 0.2], False),
+        ([1.7e9, 1.7e9 + 86_400.0], False),
+        ([0.1, 0.1], False),
+        (np.random.default_rng(0).normal(size=2000), False),
+        (1e3 + np.random.default_rng(0).normal(size=2000), False),
+        (np.arange(2000), False),
+    ],
+)
+def test_observations_that_32_bits_merge_are_refused(values, refused):
+    rng = np.random.default_rng(0)
+    seen = np.asarray(values)[rng.integers(len(values), size=(5000, 2))]
+    if len(values) == 2000:  # all different
+        seen = np.asarray(values).reshape(1000, 2)
+    count = len(seen)
+    seen = np.stack([np.zeros(seen.shape), seen], axis=-1)
+    fields = {"action": np.zeros((count, 2), int), "reward": np.zeros((count, 2)), "final_observation": seen[:, 0]}
+    if not refused:
+        ope.LoggedData.from_arrays(observation=seen, **fields)
+        return
+    with pytest.raises(InputError, match=r"observation: entry 1 has values such as .* 32 bits do not tell apart; must"):
+        ope.LoggedData.from_arrays(observation=seen, **fields)

@@ -186,7 +186,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
         spread=single(spread),
         horizon=data.length if config.time_feature else None,
         levels=inputs[3],
-        offset=None if offset is None else offset.astype(np.float32),
+        offset=None if offset is None else jnp.asarray(offset, jnp.float32),
     )
     apart = _held_out(config, data.trajectories, key)[trajectory]
     return Table(
