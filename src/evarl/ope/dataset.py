@@ -231,7 +231,7 @@ def _refuse_merged(seen: Shaped[np.ndarray, "M ..."]) -> None:
             pair = float(column.min()), float(column.max())
         if pair is not None:
             raise InputError(
-                f"observation: entry {number} has values such as {pair[0]:.17g} and {pair[1]:.17g}, which floats of 32 bits do not "
+                f"observation: entry {number} has values such as {pair[0]:.17g} and {pair[1]:.17g}, which 32 bits do not "
                 "tell apart; must have smaller numbers, with an offset subtracted"
             )
 
