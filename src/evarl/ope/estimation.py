@@ -21,6 +21,8 @@ from evarl.storage.compiled import keep_compiled_programs
 
 DEFAULT = Settings()
 COLLAPSED = "the weights have collapsed"
+PLACEHOLDERS = (0.0, -1.0)
+"""Numbers that often stand for what was not logged."""
 
 
 def estimate(
@@ -157,9 +159,9 @@ def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
             f"{cut.sum()} of {len(cut)} trajectories stop before step {data.length} without having ended; a model's value "
             "continues them",
         )
-    if data.length > 1 and np.asarray(data.terminated)[:, -1].all() and not _distinct_end(data):
+    if data.length > 1 and np.asarray(data.terminated)[:, -1].all() and (doubt := _doubtful_end(data)) is not None:
         notes += (
-            f"every trajectory is marked as terminated at step {data.length}; if that is a time limit, mark it as truncated",
+            f"every trajectory is marked as terminated at step {data.length}{doubt}; if that is a time limit, mark it as truncated",
         )
     if weighted and settings.behaviour == "estimate":
         notes += ("the behaviour policy is estimated, and its error is not part of the standard error",)
@@ -168,13 +170,21 @@ def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
     return notes
 
 
-def _distinct_end(data: LoggedData) -> bool:
-    """Whether all trajectories end in one observation from which none goes on, so that it is an end and no time limit."""
+def _doubtful_end(data: LoggedData) -> str | None:
+    """None if all trajectories end in one observation from which none goes on: an end and no time limit. Or what to say of it.
+
+    One that is 0, −1 or the same number in all its entries may stand for an observation that was not logged.
+    """
     final = np.asarray(data.final_observation)
     if (final != final[:1]).any():
-        return False
+        return ""
     seen = np.asarray(data.observation)[np.asarray(data.mask)]
-    return not (seen == final[0]).reshape(len(seen), -1).all(axis=1).any()
+    if (seen == final[0]).reshape(len(seen), -1).all(axis=1).any():
+        return ""
+    entries = np.unique(final[0])
+    if len(entries) == 1 and (final[0].size > 1 or float(entries[0]) in PLACEHOLDERS):
+        return f" with {float(entries[0]):g} as its final observation, which may stand for one that was not logged"
+    return None
 
 
 def _returns(log: Log) -> Float[np.ndarray, " N"]:
