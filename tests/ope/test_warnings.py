@@ -194,3 +194,29 @@ def test_pairs_of_numbered_states_and_actions_that_were_not_logged(steps_each, s
         settings = ope.Settings(fqe=ope.FQEConfig(steps=200, hidden_sizes=(16,)), fqe_refits=2)
         notes = ope.estimate(ope.Log(data, 1.0), policy, settings, (name,))[name].warnings
         assert any("actions that were not logged at any observation as near as usual" in one for one in notes) == said
+
+
+@pytest.mark.parametrize("aliased", [True, False])
+def test_observations_that_are_no_states_are_said_of_weights_of_states(aliased):
+    """The second reward is 1 if both actions are the same and −1 if not: J = 0.64, of which a constant observation sees −0.04."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=(1000, 2))
+    seen = np.zeros((1000, 2, 1), int)
+    if not aliased:
+        seen[:, 1, 0] = 1 + action[:, 0]
+    data = ope.LoggedData.from_arrays(
+        observation=seen,
+        action=action,
+        reward=np.stack([rng.normal(size=1000), np.where(action[:, 0] == action[:, 1], 1.0, -1.0)], axis=1),
+        log_prob=np.full((1000, 2), np.log(0.5)),
+        final_observation=np.full((1000, 1), 0 if aliased else 3),
+    )
+    policy = ope.TargetPolicy.from_probabilities(lambda seen: np.tile([0.1, 0.9], (len(seen), 1)))
+    settings = ope.Settings(resamples=20, dice=ope.DICEConfig(steps=200, hidden_sizes=(16,)))
+    per_step = ope.Settings(resamples=20, marginal=ope.MarginalConfig(transitions="per-step"))
+    for name, chosen in (("mis-tabular", settings), ("mis-tabular", per_step), ("dualdice", settings)):
+        one = ope.estimate(ope.Log(data, 1.0), policy, chosen, (name,))[name]
+        assert one.value == pytest.approx(-0.04 if aliased else 0.64, abs=4 * one.standard_error)
+        assert any("observations may be no states" in note for note in one.warnings) == aliased
+    silent = ope.estimate(ope.Log(data.replace(log_prob=None), 1.0), policy, settings, ("mis-tabular",))["mis-tabular"]
+    assert not any("no states" in note for note in silent.warnings)

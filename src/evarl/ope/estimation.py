@@ -161,7 +161,8 @@ def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
         )
     if data.length > 1 and np.asarray(data.terminated)[:, -1].all() and (doubt := _doubtful_end(data)) is not None:
         notes += (
-            f"every trajectory is marked as terminated at step {data.length}{doubt}; if that is a time limit, mark it as truncated",
+            f"every trajectory is marked as terminated at step {data.length}{doubt}; if that is a time limit, mark it as "
+            "truncated",
         )
     if weighted and settings.behaviour == "estimate":
         notes += ("the behaviour policy is estimated, and its error is not part of the standard error",)
