@@ -84,6 +84,6 @@ def _difference(correction: Float[np.ndarray, " N"], found: WeightedEstimate, sl
     if abs(mean) <= UNEXPECTED * error + ROUNDING * float(np.abs(found.contribution).mean()):
         return None
     return (
-        f"weighted residuals put the value {abs(mean):.3g} {'above' if mean > 0 else 'below'} the estimate, with a standard error "
-        f"of {error:.3g}"
+        f"weighted residuals put the value {abs(mean):.3g} {'above' if mean > 0 else 'below'} the estimate, with a standard "
+        f"error of {error:.3g}"
     )

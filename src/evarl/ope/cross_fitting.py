@@ -19,12 +19,14 @@ from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.doubly_robust import ModelValues
 from evarl.ope.fqe_table import row_observations, rows
-from evarl.ope.model import Model
+from evarl.ope.model import Model, out_of_reach
 from evarl.ope.policy import TargetPolicy, chances, on_host
 from evarl.ope.settings import FQEConfig
 from evarl.ope.shapes import CHUNK
 from evarl.worlds.world import Key
 
+MODEL_DIVERGED = "the model has diverged"
+"""How the warning begins that corrections are of a model that means nothing."""
 COMPARED = 256
 """Rows of the log at which V of the user is compared with the policy's expectation of Q."""
 AGREE, ROUNDING = 1e-3, 1e-5
@@ -142,12 +144,15 @@ def cross_fitted(
         found = fits[-1].values_of(data.rows(inside))
         assert found.last is not None
         q[inside], v[inside], last[inside] = found.q, found.v, found.last
+    notes = next((fit.warnings() for fit in fits if fit.warnings()), ())
+    if beyond := out_of_reach(data, discount, bool(config.time_feature), float(v[:, 0].mean())):
+        notes = (f"{MODEL_DIVERGED}: its J {beyond}", *notes)
     return CrossFitted(
         values=ModelValues(q, v, last),
         fold=fold,
         bellman_error=float(np.sqrt(np.mean([float(fit.fitted.bellman_error) ** 2 for fit in fits]))),
-        converged=all(bool(fit.fitted.converged) for fit in fits),
-        warnings=next((fit.warnings() for fit in fits if fit.warnings()), ()),
+        converged=not beyond and all(bool(fit.fitted.converged) for fit in fits),
+        warnings=notes,
     )
 
 

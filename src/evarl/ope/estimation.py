@@ -9,7 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from evarl.errors import InputError
+from evarl.ope.cross_fitting import MODEL_DIVERGED
 from evarl.ope.dataset import LoggedData
+from evarl.ope.fitted import diverged
 from evarl.ope.log import CollapsedWeights, Estimate, Log, estimand
 from evarl.ope.policy import TargetPolicy, check_fitted
 from evarl.ope.registry import Estimator, chosen, usual_methods
@@ -138,6 +140,10 @@ def _one(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Setting
     if have != expected:
         raise InputError(f"state_values: have shape {have}, by {estimator.name}; must be {expected}")
     weighted = "log_prob" in estimator.needs
+    if any(note.startswith(MODEL_DIVERGED) for note in found.warnings) and (
+        said := diverged(log, settings, found.value)
+    ):
+        found = dataclasses.replace(found, warnings=(said, *found.warnings))
     notes = found.warnings + (log.checked(policy) if weighted else ()) + _of_log(log, settings, weighted)
     size, count = found.effective_sample_size, log.data.trajectories
     if size is not None and size < settings.warn_below * count:

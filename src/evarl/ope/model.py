@@ -135,6 +135,20 @@ class Model:
         return (steps.astype(np.int32),) if self._config.time_feature else ()
 
 
+def out_of_reach(data: LoggedData, discount: float, finite: bool, value: float) -> str | None:
+    """What to say of a value that is far outside of what rewards like the logged ones add up to; None if it is not."""
+    powers = discount ** np.arange(data.length)
+    steps = powers.sum() if finite else 1 / max(1 - discount, 1e-12)
+    reward = np.asarray(data.reward, np.float64)[np.asarray(data.mask)]
+    low, high = steps * min(reward.min(), 0.0), steps * max(reward.max(), 0.0)
+    if low - (high - low) <= value <= high + (high - low):  # rewards may be larger where the policy goes
+        return None
+    return (
+        f"{value:.4g} is outside of what the logged rewards can add up to, {low:.4g} to {high:.4g}; use more steps between target "
+        "networks (fqe.target-interval), or another method"
+    )
+
+
 def along(data: LoggedData, horizon: int | None, values: Float[np.ndarray, " R"], q: Ask) -> ModelValues:
     """Q and V at every step, from V at all rows of the log; the value ends at terminated steps, and after `horizon` steps."""
     trajectory, step = rows(data)
