@@ -23,6 +23,8 @@ from evarl.storage.compiled import keep_compiled_programs
 
 DEFAULT = Settings()
 COLLAPSED = "the weights have collapsed"
+POOLED = "the value of every state is J, by the rule pooled; use rule=per-start or rule=neighbours, or a method that needs none"
+"""What is said of values of several states by all trajectories together."""
 PLACEHOLDERS = (0.0, -1.0)
 """Numbers that often stand for what was not logged."""
 
@@ -145,6 +147,8 @@ def _one(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Setting
     ):
         found = dataclasses.replace(found, warnings=(said, *found.warnings))
     notes = found.warnings + (log.checked(policy) if weighted else ()) + _of_log(log, settings, weighted)
+    if weighted and settings.rule == "pooled" and _one_value(log, found):
+        notes += (POOLED,)
     size, count = found.effective_sample_size, log.data.trajectories
     if size is not None and size < settings.warn_below * count:
         largest = found.largest_weight_share
@@ -154,6 +158,13 @@ def _one(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Setting
         notes += log.once(("returns",), None, lambda: few(_returns(log), "the logged returns"))
     what = found.estimand or estimand(log, settings)
     return dataclasses.replace(found, method=estimator.name, rule=settings.rule, estimand=what, warnings=notes)
+
+
+def _one_value(log: Log, found: Estimate) -> bool:
+    """Whether different states have the same value."""
+    if log.states is None or found.state_values is None or np.ptp(found.state_values) != 0:
+        return False
+    return len(np.unique(np.asarray(log.states), axis=0)) > 1
 
 
 def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:

@@ -144,8 +144,8 @@ def out_of_reach(data: LoggedData, discount: float, finite: bool, value: float) 
     if low - (high - low) <= value <= high + (high - low):  # rewards may be larger where the policy goes
         return None
     return (
-        f"{value:.4g} is outside of what the logged rewards can add up to, {low:.4g} to {high:.4g}; use more steps between target "
-        "networks (fqe.target-interval), or another method"
+        f"{value:.4g} is outside of what the logged rewards can add up to, {low:.4g} to {high:.4g}; use more steps between "
+        "target networks (fqe.target-interval), or another method"
     )
 
 
