@@ -75,15 +75,15 @@ print(*map(seconds, learners))
 
 
 @pytest.mark.slow
-def test_an_evaluation_aware_update_compiles_in_less_than_three_times_the_time_of_an_ordinary_one():
-    """A ratio of processor times in one process without a cache; it was 2.1 when this was written."""
+def test_an_evaluation_aware_update_compiles_in_less_than_four_times_the_time_of_an_ordinary_one():
+    """A ratio of processor times in one process without a cache; it was 2.9 when this was written."""
     environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     command = [sys.executable, "-c", COMPILED]
     done = subprocess.run(
         command, env=environment, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2]
     )
     plain, aware = map(float, done.stdout.split())
-    assert aware < 3 * plain, f"{aware:.1f} s and {plain:.1f} s"
+    assert aware < 4 * plain, f"{aware:.1f} s and {plain:.1f} s"
 
 
 def plain_collect(simulator, batch, act, states, key, index=0, noise=None):

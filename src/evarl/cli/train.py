@@ -70,7 +70,9 @@ def run(arguments: list[str]) -> None:
     command = parse(Train, arguments[1:], f"evarl train {named}", Train(settings))
 
     from evarl.runs.train import train  # imports JAX
+    from evarl.storage.compiled import split_processor
 
+    split_processor(command.config.seeds)
     arguments_of_make = parse_arguments(command.make)
     result = train(
         **options(command, "paper", "make"), env_kwargs=arguments_of_make

@@ -68,7 +68,7 @@ class CompiledEngine:
     def cost(self) -> dict[str, float]:
         """Floating-point operations, bytes and instructions, as the compiler counts them: the body of a loop once."""
         counted = cast(dict[str, float], self._compiled.cost_analysis())
-        instructions = self._compiled.as_text().count(" = ")
+        instructions = (self._compiled.as_text() or "").count(" = ")
         return {"flops": counted["flops"], "bytes": counted["bytes accessed"], "instructions": instructions}
 
     def init(self, seeds: list[int]) -> LearnerState:
