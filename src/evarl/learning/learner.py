@@ -14,6 +14,7 @@ from jaxtyping import Array, Int, UInt32
 
 from evarl.agents.agent import Agent, Metrics, exploration, make_agent
 from evarl.agents.networks import as_vector
+from evarl.agents.normalisation import RewardScale
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import BehaviourKind, at_probes, behaviour_kind, observe
@@ -160,6 +161,18 @@ class Learner:
                 fixed.diversified(index), lambda: try_perturbed(*own), nothing_tried(fixed, self.agent)
             )
         return worlds, Experience(trajectory, rollout, keys, perturbed)
+
+    def begun_anew(self, state: LearnerState, index: int) -> LearnerState:
+        """The state with running sums at 0, as all episodes of a host world begin anew before the update with this index.
+
+        Where contexts are drawn just then, all episodes begin anew whether or not the run was resumed: nothing is changed.
+        """
+        if index == 0 or self.world.contexts and index % self.batch.context_updates == 0:
+            return state
+        agent, scale = state.agent, getattr(state.agent, "reward_scale", None)
+        if isinstance(scale, RewardScale):
+            agent = agent.replace(reward_scale=scale.begun_anew())
+        return state.replace(clock=state.clock.begun_anew(), agent=agent)
 
     @property
     def _exploration(self) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:

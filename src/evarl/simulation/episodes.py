@@ -66,6 +66,11 @@ class EpisodeClock(struct.PyTreeNode):
         zeros = jnp.zeros(environments, jnp.int32)
         return cls(jnp.zeros(environments), jnp.zeros(environments), zeros, zeros if contexts else None)
 
+    def begun_anew(self) -> "EpisodeClock":
+        """All environments at the start of an episode, which is not the first in its context: one was abandoned."""
+        zeros = jax.tree.map(jnp.zeros_like, self.replace(finished=None))
+        return zeros.replace(finished=None if self.finished is None else jnp.maximum(self.finished, 1))
+
 
 def episode_statistics(
     clock: EpisodeClock, reward: Float[Array, "T N"], done: Bool[Array, "T N"], discount: float
