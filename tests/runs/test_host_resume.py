@@ -49,6 +49,13 @@ def test_returns_of_two_episodes_are_not_added_together(scaled, tmp_path):
     np.testing.assert_allclose(discounted, (1 - 0.9**LENGTH) / 0.1, rtol=1e-5)
 
 
+def test_it_is_said_that_new_episodes_begin(tmp_path, capfd):
+    cut_and_resumed(tmp_path / "run", quiet=False)
+    told = [line for line in capfd.readouterr().err.splitlines() if "new episodes" in line]
+    assert len(told) == 1
+    assert "resumed after update 1 with new episodes, since environments on the host cannot be saved" in told[0]
+
+
 def test_what_rewards_are_scaled_by_begins_anew_too():
     """The discounted sum of rewards of the abandoned episodes is not carried into the next; with γ = 1 it would be 46."""
     from evarl.agents.normalisation import RewardScale

@@ -162,12 +162,17 @@ class Learner:
             )
         return worlds, Experience(trajectory, rollout, keys, perturbed)
 
-    def begun_anew(self, state: LearnerState, index: int) -> LearnerState:
-        """The state with running sums at 0, as all episodes of a host world begin anew before the update with this index.
+    def resumes_exactly(self, index: int) -> bool:
+        """Whether a run that is resumed before the update with this index is the same as one that was not interrupted.
 
-        Where contexts are drawn just then, all episodes begin anew whether or not the run was resumed: nothing is changed.
+        Environments on the host are not saved. But where contexts are drawn just then, all episodes begin anew in any case.
         """
-        if index == 0 or self.world.contexts and index % self.batch.context_updates == 0:
+        redrawn = self.world.contexts and index % self.batch.context_updates == 0
+        return self.simulator.traceable or index == 0 or bool(redrawn)
+
+    def begun_anew(self, state: LearnerState, index: int) -> LearnerState:
+        """The state before the update with this index, once all environments of a host world were reset: sums begin at 0."""
+        if self.resumes_exactly(index):
             return state
         agent, scale = state.agent, getattr(state.agent, "reward_scale", None)
         if isinstance(scale, RewardScale):

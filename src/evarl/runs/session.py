@@ -152,6 +152,11 @@ class Group:
         self.state = engine.init(group)
         if found is not None:
             self.done, self.state = found[0], jax.tree.map(jax.numpy.asarray, found[1])
+            if 0 < self.done < self.config.updates and not engine.learner.resumes_exactly(self.done):
+                session.progress.notify(
+                    f"{self.config.world}: resumed after update {self.done} with new episodes, since environments on the host "
+                    "cannot be saved; numbers from here on are not those of a run in one piece"
+                )
         else:
             save_checkpoint(self.folder, 0, self.state)
         session.metrics.keep_before(group, self.done)
