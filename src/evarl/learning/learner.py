@@ -24,7 +24,7 @@ from evarl.learning import evaluability
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import Evaluability, EvaluationState
 from evarl.learning.perturbed import Tried, nothing_tried, try_perturbed
-from evarl.simulation.episodes import EpisodeClock, episode_statistics
+from evarl.simulation.episodes import NEVER, EpisodeClock, episode_statistics, latest_beginning
 from evarl.simulation.rollouts import AssessmentRollout, Batch
 from evarl.simulation.simulator import Simulator, simulator_for
 from evarl.worlds.registry import make_world
@@ -107,12 +107,7 @@ class Learner:
             worlds, gathered = self.gather(state, state.worlds, index)
             state = state.replace(worlds=worlds)
         trajectory, rollout, keys, perturbed = gathered
-        done, clock = trajectory.terminated | trajectory.truncated, state.clock
-        if trajectory.context is not None:  # with new contexts all episodes begin anew
-            renewed = index % self.batch.context_updates == 0
-            clock = jax.tree.map(lambda x: jnp.where(renewed, jnp.zeros_like(x), x), clock)
-        clock, metrics = episode_statistics(clock, trajectory.reward, done, self.config.discount)
-        metrics["truncated"] = jnp.sum(trajectory.truncated, dtype=jnp.float32) / jnp.sum(done, dtype=jnp.float32)
+        clock, metrics = self._returns(state.clock, trajectory, index)
         evaluation, weights = state.evaluation, None
         if self.evaluability is not None and evaluation is not None and rollout is not None:
             fixed = self.evaluability
@@ -133,6 +128,19 @@ class Learner:
         agent, improved = self.agent.improve(state.agent, keys.improve, trajectory, weights)
         state = state.replace(key=keys.next_update, agent=agent, clock=clock, evaluation=evaluation)
         return state, metrics | improved | {"fault": _fault(trajectory, agent)}
+
+    def _returns(
+        self, clock: EpisodeClock, trajectory: Trajectory, index: Int[Array, ""]
+    ) -> tuple[EpisodeClock, Metrics]:
+        """Metrics of the episodes that finished."""
+        done, latest = trajectory.terminated | trajectory.truncated, NEVER
+        if trajectory.context is not None:  # with new contexts all episodes begin anew
+            renewed = index % self.batch.context_updates == 0
+            clock = jax.tree.map(lambda x: jnp.where(renewed, jnp.zeros_like(x), x), clock)
+            latest = latest_beginning(self.batch, self.world.horizon, index)
+        clock, metrics = episode_statistics(clock, trajectory.reward, done, self.config.discount, latest)
+        metrics["truncated"] = jnp.sum(trajectory.truncated, dtype=jnp.float32) / jnp.sum(done, dtype=jnp.float32)
+        return clock, metrics
 
     def gather(self, state: LearnerState, worlds: Any, index: int | Int[Array, ""]) -> tuple[Any, Experience]:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""

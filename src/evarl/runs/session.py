@@ -114,10 +114,15 @@ class Session:
         answers = [one(chunk) for one in self.options.callbacks]
         return any(conforming("callbacks: what one returns", answer, bool | None) for answer in answers)
 
-    def summary(self) -> dict[str, Any]:
-        """The return of each seed over the last tenth of the run, its time and memory, and warnings."""
+    def summary(self, period: int = 1) -> dict[str, Any]:
+        """The return of each seed at the end of the run, its time and memory, and warnings.
+
+        The end is the last tenth, or the last `period` updates if these are more: contexts are drawn once in a period, and
+        episodes that finish in only some of its updates count.
+        """
         table, config = self.metrics.table(), self.kept.config
-        late = table["update"].to_numpy() >= config.updates - max(1, config.updates // 10)
+        last = min(config.updates, max(1, config.updates // 10, period))
+        late = table["update"].to_numpy() >= config.updates - last
         returns, seeds = table["return"].to_numpy()[late], table["seed"].to_numpy()[late]
         per_seed = {int(seed): _finite_mean(returns[seeds == seed]) for seed in np.unique(seeds)}
         known = [value for value in per_seed.values() if value is not None]
@@ -129,6 +134,8 @@ class Session:
             "return": _finite_mean(np.asarray(known)),
             "return_standard_error": float(np.std(known, ddof=1) / np.sqrt(len(known))) if len(known) > 1 else None,
             "return_per_seed": per_seed,
+            "return_updates": last,
+            "no_return": None if known else _no_return(table["truncated"].to_numpy()[late]),
             "seconds": round(seconds, 3),
             "compile_seconds": round(self.compile_seconds, 3),
             "steps_per_second": round(self.steps / seconds),
@@ -267,6 +274,16 @@ class Group:
             f"{FAULTS[fault[row, index] - 1]} became NaN or infinite in update {self.done + row}, seed {self.group[index]}; "
             f"training stopped, the last good checkpoint is {newest}"
         )
+
+
+def _no_return(truncated: np.ndarray) -> str:
+    """Why there is no return, from the part of episodes that ended by their time limit, which is known where any ended."""
+    if not np.isfinite(truncated.astype(float)).any():
+        return "no episode finished"
+    return (
+        "no return: episodes finished, but none that counts, the first in its context or begun early enough to finish there for "
+        "certain; more --context-updates would help;"
+    )
 
 
 def _finite_mean(values: np.ndarray) -> float | None:

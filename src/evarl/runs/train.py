@@ -218,7 +218,8 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
                 session.warn(None)
                 _train_groups(session, engine_for, interrupted)
             kept.check_there()
-            kept.write_summary(session.summary())
+            period = learner.batch.context_updates if learner.world.contexts else 1
+            kept.write_summary(session.summary(period))
             kept.check_there()
     return Run(kept, learner.assessment)
 
