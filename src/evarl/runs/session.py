@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from evarl.errors import DivergedError, FaultError, unknown_name
+from evarl.errors import DivergedError, FaultError, advice, unknown_name
 from evarl.learning.engines import CAPACITY, Engine
 from evarl.learning.learner import FAULTS
 from evarl.ranges import real, whole
@@ -196,11 +196,13 @@ class Group:
         while self.done < until and not stops:
             if stopped := interrupted():
                 self._save()
-                raise Stopped(
-                    f"stopped after update {self.done} of {until}{self.session.named(self.group)}; "
-                    f"resume with the same command and --out {self.kept.path} --resume",
-                    stopped.number,
+                path = self.kept.path
+                how = advice(
+                    f"resume with the same command and --out {path} --resume",
+                    f"resume with the same arguments and evarl.train(..., out={str(path)!r}, resume=True)",
                 )
+                where = f"stopped after update {self.done} of {until}{self.session.named(self.group)}"
+                raise Stopped(f"{where}; {how}", stopped.number)
             stops = self._advance(until) and may_stop
             if stops or self.done == until or time.monotonic() - self.saved > self.session.options.checkpoint_seconds:
                 self._save()
@@ -218,7 +220,8 @@ class Group:
                 self.state, columns = self.engine.advance(self.state, self.done, count)
         except FaultError as error:
             self._save()
-            raise type(error)(f"{error}; the run is kept up to update {self.done}, resume with --resume") from error
+            how = advice("--resume", "resume=True")
+            raise type(error)(f"{error}; the run is kept up to update {self.done}, resume with {how}") from error
         seconds, count = time.monotonic() - began, len(columns["fault"])
         self._stop_if_diverged(columns.pop("fault"), columns)
         self.session.add_metrics(self.done, self.group, columns)
