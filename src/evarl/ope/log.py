@@ -18,6 +18,7 @@ from evarl.ope.importance import Steps
 from evarl.ope.model import Model
 from evarl.ope.policy import TargetPolicy, check_log_prob, on_host
 from evarl.ope.settings import Convention, Rule, Settings
+from evarl.settings import conforming
 from evarl.stats.intervals import Interval
 from evarl.worlds.world import Key
 
@@ -47,6 +48,7 @@ class Log:
     _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        conforming("data", self.data, LoggedData)
         if not isinstance(self.discount, numbers.Real) or not 0 <= self.discount <= 1:
             raise InputError(f"discount: {self.discount!r:.60} is not allowed; must be from 0 to 1")
         if self.states is None:
