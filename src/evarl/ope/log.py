@@ -188,6 +188,14 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     """Reasons not to trust the estimate."""
 
+    def __repr__(self) -> str:
+        """The value with its uncertainty; everything else has a name."""
+        over = "" if self.standard_error is None else f" ± {self.standard_error:.2g}"
+        value = "diverged" if self.diverged else f"{self.value:.4g}{over}"
+        ends = "".join(f", {name} {one.low:.4g} to {one.high:.4g}" for name, one in self.intervals.items())
+        notes = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"<Estimate {self.method}: {value}{ends}{notes}>"
+
     @property
     def diverged(self) -> bool:
         """Whether the value means nothing, since it is far outside of what rewards like the logged ones add up to."""
