@@ -1,6 +1,7 @@
 """`evarl ope RUN|FILE`: off-policy evaluation from the log of a run's training, or from a log in a file."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf, isinf
@@ -12,7 +13,7 @@ import tyro
 from evarl.cli.outside import OutsideOptions, only_one, sb3_policy
 from evarl.cli.parsing import Flag, PrintsResults, parse, parse_seeds, write_results
 from evarl.cli.tables import PlainTable, notify, number, print_table
-from evarl.errors import InputError, plain_text
+from evarl.errors import FileError, InputError, plain_text
 from evarl.ope.registry import LogSettings
 
 if TYPE_CHECKING:
@@ -162,6 +163,8 @@ def _check(command: Ope) -> None:
             f"{command.log}: is neither the directory of a run nor a log; a log must end in .csv, .parquet, .npz, .hdf5 or "
             ".safetensors, or be minari:ID"
         )
+    if not (command.log.startswith("minari:") or os.path.lexists(command.log)):
+        raise FileError(f"{command.log}: no such file; must be the file of a log, or the directory of a run")
     named = {"policy": command.policy, "policy-import": command.policy_import, "policy-sb3": command.policy_sb3}
     only_one(named)
     if not any(value is not None for value in named.values()):
