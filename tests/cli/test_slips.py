@@ -1,10 +1,13 @@
 """Slips of new users: what is wrong is said first, and what to do."""
 
+import json
+
 import gymnasium
 import numpy as np
 import pytest
 
 import evarl
+from evarl import ope
 from evarl.cli.main import call
 from evarl.errors import InputError
 from tests.evaluation.tiny import train_tiny
@@ -87,3 +90,41 @@ def test_the_ledger_is_no_certificate(capsys, tmp_path):
     ledger = str(run.path / "certificates" / "ledger.json")
     told = said(capsys, 2, "verify", ledger)
     assert told == f"evarl: {ledger}: is the ledger of the certificates beside it; must be one of these"
+
+
+def test_a_log_without_the_action_0_does_not_tell_how_many_there_are(capsys, tmp_path):
+    """One step each, a reward of 1 for the action 6 of 5 to 7."""
+    rows = [f"{i},0.0,{5 + i % 3},{int(i % 3 == 1)},1,{np.log(1 / 3)}" for i in range(90)]
+    file = tmp_path / "log.csv"
+    file.write_text("\n".join(["episode,observation_0,action,reward,terminated,log_prob", *rows]))
+    asked = ["ope", str(file), "--policy", "uniform", "--discount", "1", "--methods", "tis"]
+    told = said(capsys, 2, *asked)
+    assert told == (
+        "evarl: first-action: is missing, and the log has the actions 5 to 7; must be given for the uniform policy: 5 if actions "
+        "count from there (3 of them), 0 if lower ones were never taken (8)"
+    )
+    for given, value in (("5", 1 / 3), ("0", 1 / 8)):
+        assert call([*asked, "--first-action", given, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out.splitlines()[-1])["estimates"]["tis"]["value"]
+        assert found == pytest.approx(value)
+
+
+class Diverging:
+    """A method whose fit always diverges."""
+
+    name, label, needs = "diverging", "diverging", ()
+
+    def estimate(self, log, policy, settings):
+        return ope.Estimate(value=1e9, bellman_error=1e6, warnings=("diverged: far",))
+
+
+def test_an_estimate_that_diverged_has_no_numbers(capsys, tmp_path):
+    file = tmp_path / "log.csv"
+    file.write_text("episode,observation_0,action,reward,terminated\n0,0.0,0,1,1\n1,0.0,1,1,1\n")
+    ope.register(Diverging())
+    try:
+        assert call(["ope", str(file), "--policy", "uniform", "--discount", "1", "--methods", "diverging"]) == 0
+    finally:
+        ope.unregister("diverging")
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("diverging ")]
+    assert set(row.split()[1:]) == {"diverged", "—"}

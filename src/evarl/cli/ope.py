@@ -62,8 +62,9 @@ class Ope(PrintsResults, OutsideOptions):
     """Discount of returns in a file; must be given."""
     actions: int | None = None
     """Number of actions of the uniform policy; as many as the log shows unless given."""
-    first_action: int = 0
-    """The number from which discrete actions in a file count, such as 1; those of policies are in the same order."""
+    first_action: int | None = None
+    """The number from which discrete actions in a file count, such as 1; those of policies are in the same order. By default 0,
+    but for the uniform policy it must be given where the log has no action 0."""
     action_units: Literal["world", "policy"] = "world"
     """Units of continuous actions in a file, for a run given by --policy, whose own have their bounds at −1 and 1."""
     missing_final: Literal["repeat", "drop", "refuse"] = "repeat"
@@ -129,7 +130,10 @@ def _file(command: Ope) -> None:
     from evarl.ope.guarantees import GuaranteeSettings
     from evarl.ope.outside import target_policy
 
-    data = files.read_log_file(command.log, command.missing_final, command.log_prob, command.first_action, notify)
+    first = command.first_action or 0
+    data = files.read_log_file(command.log, command.missing_final, command.log_prob, first, notify)
+    if command.policy == files.UNIFORM and command.first_action is None and command.actions is None:
+        files.check_first_action(data)
     if command.policy is not None:
         seeds = parse_seeds(command.seeds)
         seed = None if seeds is None else seeds[0]
@@ -255,7 +259,7 @@ def _cells(one: "Estimate", confidence: float) -> dict[str, str]:
         "effective sample": number(one.effective_sample_size, ".1f"),
         "largest weight": number(one.largest_weight_share, ".1%"),
         "Pareto k": number(one.pareto_k, ".2f"),
-        "Bellman error": number(one.bellman_error),
+        "Bellman error": number(None if one.diverged else one.bellman_error),
     }
 
 
