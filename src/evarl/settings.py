@@ -48,7 +48,11 @@ def conforming(name: str, value: Any, hint: Any) -> Any:
 
 def _hint(value: Any) -> str:
     """What helps where an environment was given in place of what makes it."""
-    if not isinstance(value, type) and callable(getattr(value, "reset", None)) and callable(getattr(value, "step", None)):
+    if (
+        not isinstance(value, type)
+        and callable(getattr(value, "reset", None))
+        and callable(getattr(value, "step", None))
+    ):
         return f"; this is an environment: pass the class, {type(value).__name__}, or a function that makes it"
     return ""
 

@@ -37,18 +37,24 @@ def said(capsys, code: int, *arguments: str) -> str:
 
 
 def test_a_log_that_is_not_there(capsys):
-    assert said(capsys, 2, "ope", "nope.csv", "--policy", "uniform").startswith("evarl: nope.csv: no such file; must be")
+    assert said(capsys, 2, "ope", "nope.csv", "--policy", "uniform").startswith(
+        "evarl: nope.csv: no such file; must be"
+    )
 
 
 def test_an_argument_that_the_environment_does_not_take(capsys, tmp_path):
     told = said(capsys, 2, "train", HERE, "--make", "demnd=2", "--out", str(tmp_path / "run"), *TINY)
     assert told == "evarl: make: unknown 'demnd'; did you mean 'demand'? Known: demand"
-    told = said(capsys, 2, "train", "gymnasium/CartPole-v1", "--make", "sutton_bary=true", "--out", str(tmp_path / "run"))
+    told = said(
+        capsys, 2, "train", "gymnasium/CartPole-v1", "--make", "sutton_bary=true", "--out", str(tmp_path / "run")
+    )
     assert told.startswith("evarl: make: unknown 'sutton_bary'; did you mean 'sutton_barto_reward'? Known: ")
 
 
 def test_an_environment_in_place_of_its_class():
-    with pytest.raises(InputError, match="^env: .*; this is an environment: pass the class, Shop, or a function that makes it$"):
+    with pytest.raises(
+        InputError, match=r"^env: .*; this is an environment: pass the class, Shop, or a function that makes it$"
+    ):
         evarl.train(env=Shop())
 
 
@@ -58,7 +64,9 @@ def test_a_metric_that_there_is_not(tmp_path):
         assert "retrun" not in chunk
         return chunk["retrun"]
 
-    with pytest.raises(KeyError, match="retrun: is not a metric of this run; must be one of actor_gradient_norm, .*return"):
+    with pytest.raises(
+        KeyError, match=r"retrun: is not a metric of this run; must be one of actor_gradient_norm, .*return"
+    ):
         evarl.train(
             "navigation", environments=2, steps=8, updates=2, callbacks=[show], out=tmp_path / "run", quiet=True
         )

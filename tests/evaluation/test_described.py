@@ -16,7 +16,7 @@ def test_results_are_a_few_lines(tmp_path, capsys):
     assert len(shown) == 2 + len(evaluation.rows)
     assert shown[1].split() == ["states", "predictor", "MAE", "RMSE", "bias", "skill"]
     assert max(map(len, shown)) < 200
-    assert evaluation == evaluation  # noqa: PLR0124
+    assert evaluation == evaluation
     assessed = evarl.assess(run, interval=False, random_seed=3)
     told = repr(assessed)
     assert told.startswith(f"<AssessmentResult of {run.path}: final policy of seed 0, seed 0, navigation")
@@ -43,7 +43,10 @@ def test_logs_and_estimates_are_one_line():
     estimate = ope.estimate(ope.Log(data, 1.0), ope.uniform_policy(data), methods="pdis")["pdis"]
     assert repr(estimate).startswith("<Estimate pdis: 2 ± ")
     assert len(repr(estimate)) < 200
-    assert repr(ope.Estimate(method="fqe", value=1e9, warnings=("diverged: far",))) == "<Estimate fqe: diverged, 1 warnings>"
+    assert (
+        repr(ope.Estimate(method="fqe", value=1e9, warnings=("diverged: far",)))
+        == "<Estimate fqe: diverged, 1 warnings>"
+    )
 
 
 def test_a_video_names_its_episodes(tmp_path):

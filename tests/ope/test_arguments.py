@@ -23,17 +23,29 @@ def function(seen):
 
 
 CASES = {
-    "function": (lambda: ope.estimate(LOG, function), r"^policy: is a function; must be a TargetPolicy, such as ope.targ"),
+    "function": (
+        lambda: ope.estimate(LOG, function),
+        r"^policy: is a function; must be a TargetPolicy, such as ope.targ",
+    ),
     "select": (lambda: ope.select(LOG, function), r"^policy: is a function; must be a TargetPolicy"),
     "number": (lambda: ope.estimate(LOG, 3), r"^policy: is a int; must be a TargetPolicy"),
-    "data": (lambda: ope.estimate(DATA, POLICY), r"^log: is LoggedData; must be a Log.*ope.Log\(data, discount=0.99\)$"),
+    "data": (
+        lambda: ope.estimate(DATA, POLICY),
+        r"^log: is LoggedData; must be a Log.*ope.Log\(data, discount=0.99\)$",
+    ),
     "rank": (lambda: ope.rank_policies(DATA, {"a": POLICY}), "^log: is LoggedData; must be a Log"),
     "log": (lambda: ope.estimate("log.csv", POLICY), "^log: 'log.csv' is not allowed; must be a Log$"),
     "settings": (lambda: ope.estimate(LOG, POLICY, {"clip": 1}), "^settings: .* is not allowed; must be a Settings$"),
-    "methods": (lambda: ope.estimate(LOG, POLICY, methods=3), "^methods: 3 is not allowed; must be a list of texts or None"),
+    "methods": (
+        lambda: ope.estimate(LOG, POLICY, methods=3),
+        "^methods: 3 is not allowed; must be a list of texts or None",
+    ),
     "no data": (lambda: ope.Log(3, discount=1.0), "^data: 3 is not allowed; must be a LoggedData$"),
     "read": (lambda: ope.read(5), "^path: 5 is not allowed; must be a path$"),
-    "first": (lambda: ope.read("log.csv", first_action="a"), "^first-action: 'a' is not allowed; must be a whole number$"),
+    "first": (
+        lambda: ope.read("log.csv", first_action="a"),
+        "^first-action: 'a' is not allowed; must be a whole number$",
+    ),
     "flat": (lambda: ope.LoggedData.from_flat([1, 2]), r"^fields: \[1, 2\] is not allowed; must be a dict of arrays"),
     "world": (lambda: evarl.register_world(3, 4), "^name: 3 is not allowed; must be text$"),
     "make": (lambda: evarl.register_world("mine", 4), "^make: 4 is not allowed; must be a function$"),

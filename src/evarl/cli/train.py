@@ -81,7 +81,9 @@ def run(arguments: list[str]) -> None:
         return
     mean, error = summary["return"], summary["return_standard_error"]
     over = "" if error is None else f" (standard error over {summary['seeds']} seeds)"
-    what = summary.get("no_return", "no episode finished") if mean is None else f"return {number(mean, error=error)}{over}"
+    what = (
+        summary.get("no_return", "no episode finished") if mean is None else f"return {number(mean, error=error)}{over}"
+    )
     updates, tenth = summary["updates"], max(1, summary["updates"] // 10)
     last = summary.get("return_updates", tenth)
     print(f"{what} in the last {f'tenth of {updates}' if last == tenth else f'{last} of {updates}'} updates")

@@ -133,7 +133,8 @@ class Learner:
         self, clock: EpisodeClock, trajectory: Trajectory, index: Int[Array, ""]
     ) -> tuple[EpisodeClock, Metrics]:
         """Metrics of the episodes that finished."""
-        done, latest = trajectory.terminated | trajectory.truncated, NEVER
+        done = trajectory.terminated | trajectory.truncated
+        latest: Array | int = NEVER
         if trajectory.context is not None:  # with new contexts all episodes begin anew
             renewed = index % self.batch.context_updates == 0
             clock = jax.tree.map(lambda x: jnp.where(renewed, jnp.zeros_like(x), x), clock)

@@ -42,7 +42,8 @@ class LoggedData(struct.PyTreeNode):
     """Observations after the last step."""
 
     def __repr__(self) -> str:
-        reward, seen, action = (getattr(one, "shape", ()) for one in (self.reward, self.observation, self.action))
+        fields: tuple[Any, ...] = (self.reward, self.observation, self.action)
+        reward, seen, action = (tuple(getattr(one, "shape", ())) for one in fields)
         if len(reward) != 2:  # of leaves that are no arrays
             return "<LoggedData>"
         kind = getattr(self.action, "dtype", "")

@@ -33,7 +33,9 @@ def target_policy(policy: Any, data: LoggedData) -> TargetPolicy:
     if isinstance(policy, TargetPolicy):
         return policy
     if hasattr(policy, "target_policy"):
-        raise InputError("policy: is a run; must be one of its policies, run.target_policy(), or run.target_policy(seed)")
+        raise InputError(
+            "policy: is a run; must be one of its policies, run.target_policy(), or run.target_policy(seed)"
+        )
     if isinstance(policy, OutsidePolicy) or hasattr(policy, "predict") or not _is_function(policy):
         return of_outside(wrap_policy(policy), data)
     needed = required_parameters(policy)
