@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar, cast
 
 from evarl.errors import InputError, unknown_name
+from evarl.settings import conforming
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ class Registry(Generic[T]):
 
     def register(self, name: str, entry: T) -> None:
         """Add an object under a name that is free."""
+        conforming("name", name, str)
         if name in self._entries and self._entries[name] is not entry:
             raise InputError(f"{self.what}: '{name}' is taken; register it under another name")
         self._entries[name] = entry

@@ -83,8 +83,12 @@ def run(arguments: list[str]) -> None:
         return
     mean, error = summary["return"], summary["return_standard_error"]
     over = "" if error is None else f" (standard error over {summary['seeds']} seeds)"
-    what = "no episode finished" if mean is None else f"return {number(mean, error=error)}{over}"
-    print(f"{what} in the last tenth of {summary['updates']} updates")
+    what = (
+        summary.get("no_return", "no episode finished") if mean is None else f"return {number(mean, error=error)}{over}"
+    )
+    updates, tenth = summary["updates"], max(1, summary["updates"] // 10)
+    last = summary.get("return_updates", tenth)
+    print(f"{what} in the last {f'tenth of {updates}' if last == tenth else f'{last} of {updates}'} updates")
     if draws_blocks() and (drawn := _return_curve(result)):
         print(drawn)
     print(f"results in {plain_text(str(result.path))}")

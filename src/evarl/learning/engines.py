@@ -211,6 +211,7 @@ class HostEngine:
             batch, simulator = self.learner.batch, cast(HostSimulator, self.learner.simulator)
             environments = None if self._opened is None else self._opened(simulator.world, batch.environments)
             self._states = simulator.begin(batch, state.key, self._seed, first, environments)
+            state = self.learner.begun_anew(state, first)
         rows: list[PackedMetrics] = []
         for index in range(first, first + count):
             try:

@@ -46,6 +46,16 @@ class LoggedData(struct.PyTreeNode):
     final_observation: Shaped[Array, "N ..."]
     """Observations after the last step."""
 
+    def __repr__(self) -> str:
+        fields: tuple[Any, ...] = (self.reward, self.observation, self.action)
+        reward, seen, action = (tuple(getattr(one, "shape", ())) for one in fields)
+        if len(reward) != 2:  # of leaves that are no arrays
+            return "<LoggedData>"
+        kind = getattr(self.action, "dtype", "")
+        told = f"{reward[0]} trajectories of at most {reward[1]} steps, observations {list(seen[2:])}"
+        without = "" if self.log_prob is not None else ", no log-probabilities"
+        return f"<LoggedData: {told}, actions {kind}{list(action[2:])}{without}>"
+
     @property
     def trajectories(self) -> int:
         """N."""

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from evarl.errors import InputError
+from evarl.ope.arguments import as_methods, check_log_and_policy
 from evarl.ope.cross_fitting import MODEL_DIVERGED
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fitted import diverged
@@ -86,9 +87,10 @@ def check_fit(config: FQEConfig, refits: int, rows: int, features: int) -> None:
 def _estimates(
     log: Log, policy: TargetPolicy, settings: Settings, methods: Sequence[str] | None
 ) -> dict[str, Estimate]:
+    check_log_and_policy(log, policy, settings)
     settings.validate()
     keep_compiled_programs()
-    asked, data = _possible(log, settings, methods), log.data
+    asked, data = _possible(log, settings, as_methods(methods)), log.data
     if any(_fits(estimator, log) for estimator in asked):
         check_fit(settings.fqe, settings.fqe_refits, data.mask.size, int(np.prod(data.observation.shape[2:])))
         check_fitted(policy, data)

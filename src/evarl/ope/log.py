@@ -18,6 +18,7 @@ from evarl.ope.importance import Steps
 from evarl.ope.model import Model
 from evarl.ope.policy import TargetPolicy, check_log_prob, fingerprint, on_host
 from evarl.ope.settings import Convention, Rule, Settings
+from evarl.settings import conforming
 from evarl.stats.intervals import Interval
 from evarl.worlds.world import Key
 
@@ -47,6 +48,7 @@ class Log:
     _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        conforming("data", self.data, LoggedData)
         if not isinstance(self.discount, numbers.Real) or not 0 <= self.discount <= 1:
             raise InputError(f"discount: {self.discount!r:.60} is not allowed; must be from 0 to 1")
         if self.states is None:
@@ -192,6 +194,14 @@ class Estimate:
     """Whether fitted Q evaluation converged; None for methods that do not use it."""
     warnings: tuple[str, ...] = ()
     """Reasons not to trust the estimate."""
+
+    def __repr__(self) -> str:
+        """The value with its uncertainty; everything else has a name."""
+        over = "" if self.standard_error is None else f" ± {self.standard_error:.2g}"
+        value = "diverged" if self.diverged else f"{self.value:.4g}{over}"
+        ends = "".join(f", {name} {one.low:.4g} to {one.high:.4g}" for name, one in self.intervals.items())
+        notes = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"<Estimate {self.method}: {value}{ends}{notes}>"
 
     @property
     def diverged(self) -> bool:
