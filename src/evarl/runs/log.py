@@ -119,7 +119,10 @@ def _fit(arrays: dict[str, np.ndarray], updates: int, position: int) -> bool:
 
 
 def _episodes(batches: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
-    """The complete episodes in batches of consecutive updates, [updates, T, N, ...], one environment after another."""
+    """The complete episodes in batches of consecutive updates, [updates, T, N, ...], one environment after another.
+
+    An episode that was cut, because contexts were drawn anew or a run on the host was resumed, is left out.
+    """
     updates, steps, environments = batches["reward"].shape
     stream = {
         name: batches[name].reshape(updates * steps, environments, *batches[name].shape[3:])
@@ -128,9 +131,11 @@ def _episodes(batches: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
     for n in range(environments):
         ends = np.flatnonzero(stream["terminated"][:, n] | stream["truncated"][:, n])
         begins = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]
-        for begin, end in zip(begins, ends, strict=True):
-            if stream["start_label"][begin, n] < 0:
+        for after, end in zip(begins, ends, strict=True):
+            starts = np.flatnonzero(stream["start_label"][after : end + 1, n] >= 0)
+            if not starts.size:
                 continue
+            begin = after + int(starts[-1])
             update, step = divmod(int(end), steps)
             slot = int(batches["truncated"][update, :step, n].sum())
             truncated = bool(stream["truncated"][end, n])
