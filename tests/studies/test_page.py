@@ -378,4 +378,6 @@ def test_an_undecided_claim_says_how_many_seeds_would_decide_it():
     assert "more than 1000 seeds: no feasible number decides an effect of this size" in page(
         replace(EMPTY, checks=(many,))
     )
+    same = replace(open_, effect=0.0, interval=(0.0, 0.0), seeds_needed=1001, detectable=0.0)
+    assert "ndecided; every difference is 0, which no number of seeds decides." in page(replace(EMPTY, checks=(same,)))
     assert "chance of 80 %" not in page(replace(EMPTY, checks=(settled,)))

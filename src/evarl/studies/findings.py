@@ -49,6 +49,8 @@ def _power(check: dict[str, Any]) -> tuple[str, str]:
     """For an undecided claim, how many seeds would decide it, and what the present ones can."""
     if check["verdict"] != "undecided" or check.get("seeds_needed") is None or check.get("detectable") is None:
         return "", ""
+    if check["detectable"] == 0 and check["effect"] == 0:
+        return "none: all differences are 0", ""
     return told(check["seeds_needed"]), number(check["detectable"])
 
 

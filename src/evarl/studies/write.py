@@ -160,6 +160,8 @@ def power_text(check: ClaimCheck) -> str:
     """What an undecided claim would need, and what its seeds can decide; empty for others."""
     if check.verdict != "undecided" or check.seeds_needed is None or check.detectable is None:
         return ""
+    if check.detectable == 0 and check.effect == 0:
+        return "undecided; every difference is 0, which no number of seeds decides"
     size = "an effect of this size" if check.parts == 1 else f"effects of the sizes of all {check.parts}"
     many = f"{told(check.seeds_needed)} seeds would decide {size}"
     if check.seeds_needed > MOST:
