@@ -278,7 +278,7 @@ class Run:
         Of the whole training (`part="all"`) where these were logged, or of the last updates ("recent"): all that were logged, or
         so many `updates` of them.
         """
-        seed, part = self._seed(seed), self._part(part, updates)
+        seed, part = self._seed(seed), self.log_part(part, updates)
         group = next(group for group in self._directory.groups if seed in group)
         folder = self._directory.folder(FOLDERS[part], group)
         plan = None
@@ -291,7 +291,7 @@ class Run:
             raise FileError(f"{folder}: is not a log of {self.config.world}")
         return data
 
-    def _part(self, part: Part | None, updates: int | None) -> Part:
+    def log_part(self, part: Part | None = None, updates: int | None = None) -> Part:
         """The part of the log that is asked for, if there is one: unless it is said, all, or recent for a number of updates."""
         if not self.log_parts:
             raise InputError(f"{self.path}: has no log of trajectories; train with --log-megabytes")
