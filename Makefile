@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin
 SB3 := .venv-sb3
 
-.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-host bench-ope bench-peers-setup bench-scaling bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare docs docs-pages docs-serve docs-check notebooks figures clean
+.PHONY: setup demo results test test-portable test-slow test-sb3 lint browser bench bench-host bench-ope bench-peers-setup bench-scaling roofline bench-page coverage fuzz kill-test certificates variance ope-coverage ope-compare docs docs-pages docs-serve docs-check notebooks figures assessments clean
 
 # Modules are compiled when they are first imported, most of them never, which halves the time that this takes. That must be
 # kept: dozens of processes import them.
@@ -121,6 +121,10 @@ docs-check: setup docs browser
 notebooks: setup
 	$(RUN)/python -m tools.notebooks
 
+# Standard start states of assessments where there are none for the default settings of a world (tools/standard_assessments.py).
+assessments: setup
+	$(RUN)/python -m tools.standard_assessments
+
 # The pictures of README.md and docs/ (tools/figures.py tells what each is made of).
 figures: setup
 	$(RUN)/python -m tools.figures $(ARGS)
@@ -135,6 +139,10 @@ bench-host: setup
 
 bench-scaling: setup
 	$(RUN)/python -m benchmarks.scaling $(ARGS)
+
+# What an update computes, moves and starts, beside what this machine can, into runs/roofline.
+roofline: setup
+	$(RUN)/python -m benchmarks.roofline $(ARGS)
 
 # Puts the tables in results/benchmarks into docs/performance.md.
 bench-page: setup

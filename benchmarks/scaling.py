@@ -13,12 +13,12 @@ from benchmarks.about import about
 from benchmarks.catalogue import settings
 from benchmarks.race import Measured, Task, race
 from benchmarks.report import milliseconds
-from benchmarks.scaling_figure import figure
+from benchmarks.scaling_figure import figure, slope
 from benchmarks.sweeps import SWEEPS
 from benchmarks.tables import Sheet, quartiles, spread
 from evarl.storage.files import write_bytes
 
-UPDATES = {"navigation": 40, "gymnax/Asterix-MinAtar": 10}
+UPDATES = {"navigation": 40, "gymnax/Asterix-MinAtar": 10, "crossing": 40}
 """Updates in one repetition."""
 
 Points = Mapping[str, Measured]
@@ -66,17 +66,6 @@ def series(points: Points) -> dict[str, np.ndarray]:
         "peak": np.asarray([one["peak_gib"] for one in points.values()]),
         "plan": np.asarray([one["program_gib"] for one in points.values()]),
     }
-
-
-def slope(size: np.ndarray, cost: np.ndarray) -> float:
-    """Exponent of growth: the slope of log cost against log size, by least squares over the upper half of the points.
-
-    >>> round(slope(np.array([1.0, 2.0, 4.0, 8.0]), np.array([9.0, 9.0, 16.0, 64.0])), 6)
-    2.0
-    """
-    upper = slice(min(len(size) // 2, len(size) - 2), None) if len(size) > 1 else slice(0)
-    x, y = np.log(size[upper]), np.log(cost[upper])
-    return float(np.polyfit(x, y, 1)[0]) if len(x) > 1 else float("nan")
 
 
 def growth(sweeps: Mapping[str, Points], repeats: int) -> Sheet:

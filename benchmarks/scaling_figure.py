@@ -11,6 +11,17 @@ TIME, MEMORY = "#0072b2", "#d55e00"
 COLUMNS = 4
 
 
+def slope(size: np.ndarray, cost: np.ndarray) -> float:
+    """Exponent of growth: the slope of log cost against log size, by least squares over the upper half of the points.
+
+    >>> round(slope(np.array([1.0, 2.0, 4.0, 8.0]), np.array([9.0, 9.0, 16.0, 64.0])), 6)
+    2.0
+    """
+    upper = slice(min(len(size) // 2, len(size) - 2), None) if len(size) > 1 else slice(0)
+    x, y = np.log(size[upper]), np.log(cost[upper])
+    return float(np.polyfit(x, y, 1)[0]) if len(x) > 1 else float("nan")
+
+
 def figure(sweeps: Mapping[str, Mapping[str, np.ndarray]]) -> bytes:
     """A PNG; see `benchmarks.scaling.series` for what a sweep holds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -47,7 +58,8 @@ def _panel(panel: Any, name: str, line: Mapping[str, np.ndarray]) -> list[Any]:
     (peak,) = memory.plot(size, line["peak"], "s-", color=MEMORY, label="peak GiB of the process (right)")
     (plan,) = memory.plot(size, line["plan"], "s--", color=MEMORY, mfc="white", label="planned GiB (right)")
     world, _, what = name.partition(": ")
-    panel.set_title(f"{world.rsplit('/', 1)[-1]}: {what}", fontsize=10)
+    grows = f"time ~ size^{slope(size, middle):.2f}" if len(size) > 1 else ""
+    panel.set_title(f"{world.rsplit('/', 1)[-1]}: {what}\n{grows}", fontsize=10)
     for axis, colour in ((panel, TIME), (memory, MEMORY)):
         axis.set_yscale("log")
         axis.tick_params(axis="y", which="both", colors=colour, labelsize=8)

@@ -42,8 +42,8 @@ class Spec:
 
 
 def aware(kind: Kind = "factored") -> dict[str, Any]:
-    """Changes that make training evaluation-aware, with a base policy of one update: it is not timed."""
-    return {"beta": 0.01, "evaluator.network.kind": kind, "assessment.base_updates": 1}
+    """Changes that make training evaluation-aware. Games and robots have standard start states, and train no base policy."""
+    return {"beta": 0.01, "evaluator.network.kind": kind}
 
 
 def over_contexts(context: str, count: int) -> dict[str, Any]:

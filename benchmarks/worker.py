@@ -19,6 +19,8 @@ def main() -> None:
     parser.add_argument("--cache", default="", help=protocol.HELP["cache"])
     options = parser.parse_args()
     spec = Spec(**json.loads(options.spec))
+    if options.cache:  # what runs keep for one another is kept there too
+        os.environ["XDG_CACHE_HOME"] = options.cache
     if spec.devices:  # must be known before JAX is imported
         flag = f"--xla_force_host_platform_device_count={spec.devices}"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()

@@ -25,7 +25,7 @@ def main(folder: Path, steps: int) -> None:
     for name, deterministic in (("certified", False), ("certified-deterministic", True)):
         policy = evarl.policies.from_stable_baselines3(model, deterministic=deterministic)
         run = evarl.outside_directory(folder / name, policy, **world)
-        issued = evarl.issue_certificate(run, terms)
+        issued = evarl.certify(run, terms)
         print(policy.description)
         print(issued.certificate.conclusion.statement)
     verified = evarl.verify_certificate(issued.path, reliance=evarl.Reliance(policy=policy), rerun=False)

@@ -42,6 +42,10 @@ def test_a_few_numbers_are_drawn_without_a_loop(key):
     assert "while" not in compiled.as_text()
 
 
-def test_other_widths_are_refused(key):
-    with pytest.raises(ValueError, match="32 bits at a time, not 16"):
-        jax.random.bits(unrolled(key), dtype=jnp.uint16)
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint16, jnp.uint32, jnp.uint64])
+def test_numbers_of_every_width_are_the_same(dtype):
+    with jax.enable_x64(True):
+        key = jax.random.PRNGKey(5)
+        ours, jaxs = (jax.random.bits(one, (3, 7), dtype) for one in (unrolled(key), key))
+        assert ours.dtype == dtype
+        np.testing.assert_array_equal(ours, jaxs)

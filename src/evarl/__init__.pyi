@@ -23,7 +23,7 @@ from .agents.configuration import (
 )
 from .assessment.configuration import AssessmentConfig as AssessmentConfig, register_behaviour as register_behaviour
 from .certificates.compare import compare_policies as compare_policies
-from .certificates.issue import issue_certificate as issue_certificate
+from .certificates.issue import certify as certify, issue_certificate as issue_certificate
 from .certificates.protocol import Terms as Terms
 from .certificates.verify import Reliance as Reliance, verify_certificate as verify_certificate
 from .evaluation.assess import assess as assess

@@ -1,7 +1,27 @@
 """Exceptions for users: one line that says which value is wrong, and what is allowed."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_COMMAND: ContextVar[bool] = ContextVar("command", default=False)
+"""Whether a command of the command line is being run."""
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Within this, advice is for the command line."""
+    before = _COMMAND.set(True)
+    try:
+        yield
+    finally:
+        _COMMAND.reset(before)
+
+
+def advice(command: str, python: str) -> str:
+    """What to do next, for a user of the command line or of Python."""
+    return command if _COMMAND.get() else python
 
 
 def plain_text(text: str) -> str:

@@ -72,10 +72,10 @@ def _split(key: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
-    if width != 32:
-        raise ValueError(f"unrolled keys draw 32 bits at a time, not {width}")
     x, y = _counted(key, shape)
-    return x ^ y
+    if width == 64:
+        return (x.astype(jnp.uint64) << jnp.uint64(32)) | y.astype(jnp.uint64)
+    return (x ^ y).astype(f"uint{width}")
 
 
 def _fold_in(key: Array, data: int) -> Array:

@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar, cast
 
 from evarl.errors import InputError, unknown_name
+from evarl.settings import conforming
 
 T = TypeVar("T")
 
@@ -21,9 +22,11 @@ class Registry(Generic[T]):
     def __init__(self, what: str, entries: dict[str, "str | T"]):
         self.what = what
         self._entries = dict(entries)
+        self._builtin = frozenset(entries)
 
     def register(self, name: str, entry: T) -> None:
         """Add an object under a name that is free."""
+        conforming("name", name, str)
         if name in self._entries and self._entries[name] is not entry:
             raise InputError(f"{self.what}: '{name}' is taken; register it under another name")
         self._entries[name] = entry
@@ -41,6 +44,10 @@ class Registry(Generic[T]):
             module, _, attribute = entry.partition(":")
             entry = self._entries[name] = cast(T, attrgetter(attribute)(importlib.import_module(module)))
         return entry
+
+    def builtin(self, name: str) -> bool:
+        """Whether a name was there before any was registered."""
+        return name in self._builtin
 
     def names(self) -> tuple[str, ...]:
         """All names, in the order in which they were registered."""

@@ -43,7 +43,18 @@ def conforming(name: str, value: Any, hint: Any) -> Any:
     try:
         return _converted(value, hint)
     except _Mismatch:
-        raise InputError(f"{name}: {value!r:.60} is not allowed; must be {_described(hint)}") from None
+        raise InputError(f"{name}: {value!r:.60} is not allowed; must be {_described(hint)}{_hint(value)}") from None
+
+
+def _hint(value: Any) -> str:
+    """What helps where an environment was given in place of what makes it."""
+    if (
+        not isinstance(value, type)
+        and callable(getattr(value, "reset", None))
+        and callable(getattr(value, "step", None))
+    ):
+        return f"; this is an environment: pass the class, {type(value).__name__}, or a function that makes it"
+    return ""
 
 
 def check_fields(config: Any, prefix: str = "") -> None:

@@ -106,6 +106,27 @@ def test_a_model_without_time_and_one_that_is_wrong():
         dr(contexts(0, 200), own_model=ope.OwnModel(q=lambda seen, action: 0.0 * action, v=lambda seen: np.zeros(1)))
 
 
+def test_v_of_the_user_is_that_of_the_policy_or_computed():
+    """The reward is the action and Q = a, so that V of another policy would add its error to every estimate."""
+    data = contexts(0, 400)
+    data = data.replace(reward=np.asarray(data.action, np.float64))
+
+    def value(v, policy):
+        log = ope.Log(data, 1.0, own_model=ope.OwnModel(lambda seen, action: action.astype(float), v))
+        return ope.estimate_many(log, [policy], ope.Settings(resamples=20), ("dr",))[0]["dr"].value
+
+    nine, half = (
+        ope.TargetPolicy.from_probabilities(lambda seen, row=row: np.tile(row, (len(seen), 1)))
+        for row in ([0.1, 0.9], [0.5, 0.5])
+    )
+    right = lambda seen: np.full(len(seen), 0.9)  # noqa: E731
+    assert value(None, nine) == pytest.approx(0.9, abs=1e-6)
+    assert value(right, nine) == pytest.approx(value(None, nine), abs=1e-6)
+    for v, policy in ((lambda seen: np.full(len(seen), 0.5), nine), (right, half)):
+        with pytest.raises(InputError, match=r"model\.v: differs .* by up to 0\.4, such as .*; leave v out"):
+            value(v, policy)
+
+
 def test_finite_sample_bounds_of_folds():
     """Each of two folds of 100 has an interval with half of the error; J is in both, and so in their mean."""
     settings = ope.Settings(fqe=dataclasses.replace(QUICK, steps=20), range=(-10.0, 10.0), resamples=10)

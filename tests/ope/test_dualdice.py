@@ -201,3 +201,23 @@ def test_what_cannot_be_is_refused(changes, message):
     with pytest.raises(InputError) as caught:
         estimate(gaussian_log(0, count=4), gaussian(), **changes)
     assert str(caught.value).startswith(message)
+
+
+def test_numbered_states_are_seen():
+    """The second reward is 1 if its action is the state, which the first action chose, and −1 if not: J = 0.9² + 0.1² − 0.18."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=(1000, 2))
+    seen = np.zeros((1000, 2, 1), int)
+    seen[:, 1, 0] = 1 + action[:, 0]
+    data = ope.LoggedData.from_arrays(
+        observation=seen,
+        action=action,
+        reward=np.stack([rng.normal(size=1000), np.where(action[:, 0] == action[:, 1], 1.0, -1.0)], axis=1),
+        final_observation=np.full((1000, 1), 3),
+    )
+    policy = ope.TargetPolicy.from_probabilities(lambda seen: np.tile([0.1, 0.9], (len(seen), 1)))
+    settings = ope.Settings(dice=ope.DICEConfig(steps=200, hidden_sizes=(16,)))
+    log = ope.Log(data, 1.0, np.array([[1], [2]]), np.array([1, 1]))
+    found = ope.estimate(log, policy, settings, ("dualdice",))["dualdice"]
+    assert found.value == pytest.approx(0.64, abs=4 * found.standard_error)
+    np.testing.assert_allclose(found.state_values, [-0.8, 0.8], atol=0.2)

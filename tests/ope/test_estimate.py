@@ -142,12 +142,27 @@ def test_errors_of_a_fit_that_was_stopped_early_include_what_is_left():
 def test_a_fit_that_diverged_is_called_so_and_has_no_interval():
     """Rewards are 0 or 1, so that J is at most the number of steps."""
     wild = dataclasses.replace(SMALL, learning_rate=30.0, steps=2)
-    found = estimate(chain_log(200), switching(0.3), ("fqe",), fqe=wild, fqe_refits=2)["fqe"]
+    both = estimate(chain_log(200), switching(0.3), ("fqe", "dr"), fqe=wild, fqe_refits=2, resamples=20)
+    found = both["fqe"]
     assert abs(found.value) > 2 * STEPS
     assert found.diverged
     assert "is outside of what the logged rewards can add up to, 0 to" in found.warnings[0]
     assert (found.standard_error, found.intervals, found.converged) == (None, {}, False)
-    assert not estimate(chain_log(), switching(0.3), ("fqe",), fqe=SMALL)["fqe"].diverged
+    assert any(one.startswith("the model has diverged: its J ") for one in both["dr"].warnings)
+    assert both["dr"].converged is False
+    for one in estimate(chain_log(), switching(0.3), ("fqe", "dr"), fqe=SMALL, resamples=20).values():
+        assert not any("diverged" in line for line in one.warnings)
+
+
+def test_rewards_whose_squares_overflow_have_no_standard_error():
+    data = chain_log(200)
+    data = data.replace(reward=1e200 * np.random.default_rng(0).normal(size=data.reward.shape))
+    for name, one in estimate(data, switching(0.3), ("tis", "pdis", "wpdis")).items():
+        assert (one.standard_error, "t" in one.intervals, "bootstrap" in one.intervals) == (None, False, False), name
+        assert (
+            "no standard error and no interval: squares of weighted rewards overflow; use smaller units"
+            in one.warnings[0]
+        )
 
 
 def test_a_range_that_does_not_hold_gives_no_bound():

@@ -174,6 +174,16 @@ def test_many_policies():
     assert not any(owner in policies.values() for owner, _ in fresh._kept.values())
 
 
+def test_pooled_values_of_several_states_are_said_to_be_j():
+    states = np.stack([one_hot(0), one_hot(1)])
+    for asked, rule, said in ((states, "pooled", True), (states[:1], "pooled", False), (states, "per-start", False)):
+        log, settings = ope.Log(chain_log(500), DISCOUNT, asked), ope.Settings(rule=rule, resamples=20)
+        one = ope.estimate(log, switching(0.3), settings, ("wpdis",))["wpdis"]
+        assert (
+            any(line.startswith("the value of every state is J, by the rule pooled") for line in one.warnings) == said
+        )
+
+
 def test_importance_sampling_compiles_nothing():
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(

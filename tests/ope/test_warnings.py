@@ -151,8 +151,72 @@ def test_a_distinct_end_is_no_time_limit():
     assert any(said in line for line in ope.estimate(limit, UNIFORM, SETTINGS, ("pdis",))["pdis"].warnings)
 
 
+@pytest.mark.parametrize(("final", "told"), [(0.0, True), (-1.0, True), (2.0, False)])
+def test_a_placeholder_is_no_distinct_end(final, told):
+    """Final observations that were not logged are often 0: nothing tells such an end from a time limit."""
+    log = bandit(np.random.default_rng(1).random(50), ends=True)
+    seen = np.asarray(log.data.observation) + 5
+    data = log.data.replace(observation=seen, final_observation=np.full((50, 1), final, np.float32))
+    wide = data.replace(observation=np.repeat(seen, 3, axis=2), final_observation=np.full((50, 3), final, np.float32))
+    for one, said in ((data, told), (wide, True)):
+        notes = ope.estimate(ope.Log(one, 1.0), UNIFORM, SETTINGS, ("pdis",))["pdis"].warnings
+        assert any("which may stand for one that was not logged; if that is a time limit" in x for x in notes) == said
+    ends = wide.final_observation.copy()
+    ends[:, 0] = 7.0
+    notes = ope.estimate(ope.Log(wide.replace(final_observation=ends), 1.0), UNIFORM, SETTINGS, ("pdis",))[
+        "pdis"
+    ].warnings
+    assert not any("if that is a time limit" in x for x in notes)
+
+
 def test_means_have_their_usual_standard_error():
     x = np.random.default_rng(0).normal(size=50)
     one = importance.trajectory_wise(Steps(x[:, None], np.zeros((50, 1)), np.ones((50, 1), bool), 1.0))
     found = intervals_of(one, SETTINGS, Summed.mean(x), None, False, None)
     assert found.standard_error == pytest.approx(x.std(ddof=1) / 50**0.5)
+
+
+@pytest.mark.parametrize(("steps_each", "said"), [(3, True), (30, False)])
+def test_pairs_of_numbered_states_and_actions_that_were_not_logged(steps_each, said):
+    """Few steps for each pair of 50 states and 2 actions: a fit has no value of the best action where it was not logged."""
+    rng = np.random.default_rng(0)
+    best, state = rng.integers(2, size=50), rng.integers(50, size=(steps_each * 50, 1))
+    action = rng.integers(2, size=state.shape)
+    data = ope.LoggedData.from_arrays(
+        observation=state[..., None],
+        action=action,
+        reward=(action == best[state]).astype(float) + 0.1 * rng.normal(size=state.shape),
+        log_prob=np.full(state.shape, np.log(0.5)),
+        final_observation=np.zeros((len(state), 1), int),
+    )
+    policy = ope.TargetPolicy.from_probabilities(lambda seen: np.eye(2)[best[np.asarray(seen)[:, 0].astype(int)]])
+    for name in ("fqe", "fqe-linear"):
+        settings = ope.Settings(fqe=ope.FQEConfig(steps=200, hidden_sizes=(16,)), fqe_refits=2)
+        notes = ope.estimate(ope.Log(data, 1.0), policy, settings, (name,))[name].warnings
+        assert any("actions that were not logged at any observation as near as usual" in one for one in notes) == said
+
+
+@pytest.mark.parametrize("aliased", [True, False])
+def test_observations_that_are_no_states_are_said_of_weights_of_states(aliased):
+    """The second reward is 1 if both actions are the same and −1 if not: J = 0.64, of which a constant observation sees −0.04."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(2, size=(1000, 2))
+    seen = np.zeros((1000, 2, 1), int)
+    if not aliased:
+        seen[:, 1, 0] = 1 + action[:, 0]
+    data = ope.LoggedData.from_arrays(
+        observation=seen,
+        action=action,
+        reward=np.stack([rng.normal(size=1000), np.where(action[:, 0] == action[:, 1], 1.0, -1.0)], axis=1),
+        log_prob=np.full((1000, 2), np.log(0.5)),
+        final_observation=np.full((1000, 1), 0 if aliased else 3),
+    )
+    policy = ope.TargetPolicy.from_probabilities(lambda seen: np.tile([0.1, 0.9], (len(seen), 1)))
+    settings = ope.Settings(resamples=20, dice=ope.DICEConfig(steps=200, hidden_sizes=(16,)))
+    per_step = ope.Settings(resamples=20, marginal=ope.MarginalConfig(transitions="per-step"))
+    for name, chosen in (("mis-tabular", settings), ("mis-tabular", per_step), ("dualdice", settings)):
+        one = ope.estimate(ope.Log(data, 1.0), policy, chosen, (name,))[name]
+        assert one.value == pytest.approx(-0.04 if aliased else 0.64, abs=4 * one.standard_error)
+        assert any("observations may be no states" in note for note in one.warnings) == aliased
+    silent = ope.estimate(ope.Log(data.replace(log_prob=None), 1.0), policy, settings, ("mis-tabular",))["mis-tabular"]
+    assert not any("no states" in note for note in silent.warnings)

@@ -1,5 +1,6 @@
 """Policies of other packages act and are assessed as policies of this one; PyTorch and its packages are replaced by stand-ins."""
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import evarl
 from evarl import policies
 from evarl.agents.distributions import Categorical, DiagonalGaussian, world_action
+from evarl.cli.main import call
 from evarl.errors import InputError
 from evarl.policies import ActingOutside, from_numpy, from_stable_baselines3
 from evarl.simulation import simulator_for
@@ -267,3 +269,55 @@ def test_models_that_are_refused():
         from_stable_baselines3(other)
     with pytest.raises(InputError, match="gives: 'q' is not allowed; must be one of probabilities, logits"):
         from_numpy(lambda seen: seen, "q")
+
+
+class FromFive(gymnasium.Env):
+    """Pays 1 for its action 6, of 5, 6 and 7."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3, start=5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return np.zeros(1, np.float32), float(action == 6), True, False, {}
+
+
+FIVE = "gymnasium/tests.policies.test_outside:FromFive"
+
+
+def test_actions_are_the_numbers_of_the_environment(key):
+    world = evarl.make_world(FIVE)
+    assert str(world.action_space) == "Discrete(3, start=5)"
+    simulator = simulator_for(world)
+    starts = simulator.start_states(key, 2)
+    six, one = (lambda seen: np.full(len(seen), 6)), (lambda seen: np.full(len(seen), 1))
+    for policy in (evarl.wrap_policy(six, gives="actions"), from_numpy(one, "actions", first_action=0)):
+        acting = ActingOutside.create(policy, world)
+        assert simulator.episode_returns(acting.act, starts, key).discounted.tolist() == [1.0, 1.0]
+    told = (
+        r"takes the action 1; must be a whole number from 5 to 7, as in the environment; a policy whose actions count from 0 to "
+        r"2 must be wrapped with first_action=0"
+    )
+    with pytest.raises(InputError, match=told):
+        ActingOutside.create(from_numpy(one, "actions"), world)
+    assert from_numpy(one, "actions").sha256 != from_numpy(one, "actions", first_action=0).sha256
+    with pytest.raises(InputError, match="first-action: 'a' is not allowed; must be a whole number"):
+        from_numpy(one, "actions", first_action="a")
+
+
+def test_models_count_from_zero_whatever_their_space_says(key):
+    """Stable-Baselines3 takes the index of the greatest logit."""
+    world = evarl.make_world(FIVE)
+    model = PPO(world, Policy(np.array([[0.0, 1.0, 0.0]]), CategoricalDistribution()))
+    model.action_space = FromFive.action_space
+    acting = ActingOutside.create(from_stable_baselines3(model, deterministic=True), world)
+    assert acting.act(key, jnp.ones((2, 1)))[0].tolist() == [1, 1]
+
+
+def test_worlds_show_where_actions_begin(capsys):
+    assert call(["worlds", FIVE]) == 0
+    assert "actions Discrete(3, start=5)" in capsys.readouterr().out

@@ -31,3 +31,26 @@ def test_a_figure_that_is_drawn_again_has_the_same_bytes():
     both = [rendered("twice", (3.0, 2.0), lambda figure: figure.subplots().plot(values)) for _ in range(2)]
     assert both[0] == both[1]
     assert [one[:5] for one in both[0]] == [b"\x89PNG\r", b"<?xml"]
+
+
+def test_the_title_does_not_touch_the_legend(monkeypatch):
+    """In one panel, as of worlds on the host, and with a long name."""
+    drawn = []
+
+    def kept(name, size, draw, formats):
+        def drawing(figure):
+            draw(figure)
+            drawn.append(figure)
+
+        return rendered(name, size, drawing, formats)
+
+    monkeypatch.setattr("evarl.report.figures.rendered", kept)
+    truth, zero = Truth(np.zeros(1), np.zeros(1), np.zeros(1), rollouts=2), MeanAndError(0.0)
+    seed = SeedEvaluation(0, zero, zero, [], {"start": Queries(truth, dict.fromkeys(STYLES, np.zeros((1, 1))))})
+    numbers = {"beta": 0.05, "discount": 0.9, "horizon": 5, "rollouts": 2, "drawn": 1, "distinct": 1}
+    world = "gymnasium/MountainCarContinuous-v0"
+    texts = {"run": "a run", "world": world, "start_states": "1 of 1", "shuffled_with": None, "not_fitted": None}
+    tables = {"seeds": [seed], "rows": [], "policies": {}, "best_without": {}, "notes": []}
+    evaluation_picture(Evaluation(**numbers, **texts, **tables, discounted=zero, undiscounted=zero, passive=None))
+    (figure,) = drawn
+    assert not figure._suptitle.get_window_extent().overlaps(figure.legends[0].get_window_extent())

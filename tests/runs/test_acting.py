@@ -156,7 +156,6 @@ def test_continuous_actions_have_the_environments_shape_dtype_and_bounds(narrow,
     ],
 )
 def test_an_exported_policy_acts_alike(world, deterministic, request, tmp_path):
-    pytest.importorskip("flatbuffers")
     run = request.getfixturevalue(world)
     path = run.export(tmp_path / "policy.stablehlo", deterministic=deterministic)
     program = jax.export.deserialize(bytearray(path.read_bytes()))
@@ -175,12 +174,6 @@ def test_an_exported_policy_acts_alike(world, deterministic, request, tmp_path):
             assert all(Narrow.action_space.contains(one.astype(np.float64)) for one in made)
         else:
             assert made.tolist() == expected.tolist()
-
-
-def test_exporting_without_its_package_says_what_to_install(navigation, tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "flatbuffers", None)
-    with pytest.raises(InputError, match=r"export: requires the package 'flatbuffers'; install evarl\[export\]"):
-        navigation.export(tmp_path / "policy.stablehlo")
 
 
 WRONG = [

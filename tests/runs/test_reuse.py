@@ -8,11 +8,14 @@ import jax
 import numpy as np
 import pytest
 
+from evarl import preset
 from evarl.learning.configuration import TrainConfig, with_settings
 from evarl.registry import Registry
+from evarl.runs.reuse import standard_file
 from evarl.runs.train import new_assessment
 from evarl.worlds.navigation import Navigation
 from evarl.worlds.registry import register_world
+from tools.standard_assessments import WORLDS
 
 CONFIG = with_settings(
     TrainConfig(environments=2, steps=4, beta=0.05),
@@ -77,3 +80,23 @@ def test_worlds_whose_code_may_change_are_not_kept(cache, monkeypatch):
 def test_a_folder_that_cannot_be_made_is_no_reason_not_to_train(cache):
     cache.parent.write_text("a file is in its place")
     assert assessed(CONFIG)[1]
+
+
+def test_default_settings_of_games_and_robots_have_standard_start_states(cache):
+    said: list[str] = []
+    for world in WORLDS:
+        file = standard_file(preset(world).resolved())
+        assert file.exists(), f"run `make assessments`: there is none for the present default settings of {world}"
+    config = preset("gymnax/Asterix-MinAtar")
+    found = new_assessment(dataclasses.replace(config, beta=0.1, seed=5, updates=3).resolved(), said.append)
+    assert said == [
+        "the assessment starts from the standard start states of gymnax/Asterix-MinAtar, which come with evarl"
+    ]
+    assert (found.scenarios, found.horizon) == (config.assessment.scenarios, config.assessment.horizon)
+    assert len({observation.tobytes() for observation in np.asarray(found.observations())}) == found.scenarios
+    assert not cache.exists()
+
+
+def test_other_settings_have_none():
+    config = with_settings(preset("gymnax/Asterix-MinAtar"), {"agent.actor_learning_rate": 1e-4})
+    assert not standard_file(config.resolved()).exists()

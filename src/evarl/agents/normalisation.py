@@ -60,6 +60,10 @@ class RewardScale(struct.PyTreeNode):
         last, totals = jax.lax.scan(accumulate, self.discounted_sum, (reward, done))
         return RewardScale(self.statistics.update(totals), last)
 
+    def begun_anew(self) -> "RewardScale":
+        """The same deviation, with all environments at the start of an episode."""
+        return self.replace(discounted_sum=jnp.zeros_like(self.discounted_sum))
+
     def deviation(self) -> Float[Array, ""]:
         """What rewards are divided by, and what values in units of the critic are multiplied by."""
         return jnp.sqrt(self.statistics.variance + 1e-8)

@@ -23,7 +23,7 @@ def register_behaviour(name: str, make: Callable[[], Any]) -> None:
 
     `make()` returns an `evarl.assessment.BehaviourKind`; it can be a class without arguments.
     """
-    if JOINED_BY in name:
+    if isinstance(name, str) and JOINED_BY in name:
         raise InputError(
             f"behaviour: '{name}' is not allowed as a name; '{JOINED_BY}' joins the names of several kinds"
         )

@@ -88,6 +88,8 @@ def save(path: Path, certificate: Certificate, signature: Signature | None = Non
 def load(path: Path) -> tuple[Certificate, Signature | None]:
     """Read a certificate and check its checksum, and nothing else; FileError says in one line what is wrong."""
     data = read_json(path)
+    if path.name == "ledger.json":
+        raise FileError(f"{path}: is the ledger of the certificates beside it; must be one of these")
     check_format(data, "certificate", path)
     beside = {name: data.pop(name) for name in BESIDE if name in data}
     try:

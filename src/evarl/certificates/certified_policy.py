@@ -81,7 +81,7 @@ class CertifiedPolicy:
         names = file_names(self.seed)[: None if self.has_evaluator else 2]
         for name in names:
             if not (self.run.path / name).exists():
-                raise FileError(f"{self.run.path}: has no {name}; finish the run with --resume")
+                raise FileError(f"{self.run.path}: has no {name}; finish the run with --resume (in Python resume=True)")
         return {name: hashes.of_file(self.run.path / name) for name in names}
 
     def assessed(self, key: Key, other: OutsideRun | None = None) -> Predict:

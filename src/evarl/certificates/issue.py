@@ -46,7 +46,7 @@ class Issued:
 
 
 @checked
-def issue_certificate(
+def certify(
     run: Run | str | Path,
     terms: Terms | None = None,
     *,
@@ -73,6 +73,10 @@ def issue_certificate(
     if not again and (standing := answered(test.policy, test.protocol, notify)) is not None:
         return standing
     return fulfil(test, again, sign_with, notify)
+
+
+issue_certificate = certify
+"""Another name of `certify`."""
 
 
 def planned(run: Run | str | Path, terms: Terms, seed: int | None, from_policies: Sequence[str | Path]) -> PolicyTest:

@@ -141,6 +141,12 @@ def _print_predictions(found: "AssessmentResult") -> None:
     starts = f"{found.distinct} distinct of {found.drawn} drawn from μ_D"
     print(f"\npredicted deployment value {found.mean:.3f} (start states: {starts}{spread})")
     interval = found.judgement.interval
+    allowed = "" if interval is None else ", for which the interval allows"
+    once = "one rollout" if found.returns.shape[1] == 1 else f"{found.returns.shape[1]} rollouts"
+    print(
+        f"from one draw of the test (random seed {found.random_seed}, {once} of each scenario): another --random-seed may "
+        f"predict another value{allowed}"
+    )
     if interval is None:
         print(f"no interval: {found.judgement.no_interval}")
     else:

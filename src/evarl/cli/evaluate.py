@@ -93,6 +93,12 @@ def _print(found: "Evaluation") -> None:
     about = f"{found.run}: {found.world}, β = {found.beta:g}, γ = {found.discount:g}, horizon {found.horizon}; {over}"
     print(plain_text(about))
     print(_measured(found))
+    if found.predicted.mean is not None:
+        where = "" if found.sites is None else " on each site"
+        print(
+            f"the evaluator predicts from one draw of each policy's test{where} (random seed {found.random_seed}), which another "
+            "--random-seed draws anew"
+        )
     for label, of in (("true return over μ_D", found), ("of the passive run", found.passive)):
         if of is not None:
             print(f"{label}: {_text(of.discounted)} discounted, {_text(of.undiscounted)} undiscounted")

@@ -8,7 +8,7 @@ import os
 import sys
 
 from evarl import stopping
-from evarl.errors import EvarlError, FaultError, plain_text, unknown_name
+from evarl.errors import EvarlError, FaultError, command_line, plain_text, unknown_name
 from evarl.sizes import check_start
 from evarl.storage.files import reason
 from evarl.storage.modules import only_here
@@ -70,7 +70,7 @@ def call(arguments: list[str]) -> int:
         if command not in COMMANDS:
             raise unknown_name("command", command, COMMANDS)
         check_start()
-        with only_here():
+        with only_here(), command_line():
             return importlib.import_module(f"evarl.cli.{command}").run(arguments[1:]) or 0
     except EvarlError as error:
         print(f"evarl: {error}", file=sys.stderr)

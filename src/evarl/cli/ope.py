@@ -1,6 +1,7 @@
 """`evarl ope RUN|FILE`: off-policy evaluation from the log of a run's training, or from a log in a file."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf, isinf
@@ -12,7 +13,7 @@ import tyro
 from evarl.cli.outside import OutsideOptions, only_one, sb3_policy
 from evarl.cli.parsing import Flag, PrintsResults, parse, parse_seeds, write_results
 from evarl.cli.tables import PlainTable, notify, number, print_table
-from evarl.errors import InputError, plain_text
+from evarl.errors import FileError, InputError, plain_text
 from evarl.ope.registry import LogSettings
 
 if TYPE_CHECKING:
@@ -64,8 +65,9 @@ class Ope(PrintsResults, OutsideOptions):
     """Discount of returns in a file; must be given."""
     actions: int | None = None
     """Number of actions of the uniform policy; as many as the log shows unless given."""
-    first_action: int = 0
-    """The number from which discrete actions in a file count, such as 1; those of policies are in the same order."""
+    first_action: int | None = None
+    """The number from which discrete actions in a file count, such as 1; those of policies are in the same order. By default 0,
+    but for the uniform policy it must be given where the log has no action 0."""
     action_units: Literal["world", "policy"] = "world"
     """Units of continuous actions in a file, for a run given by --policy, whose own have their bounds at −1 and 1."""
     missing_final: Literal["repeat", "drop", "refuse"] = "repeat"
@@ -137,7 +139,10 @@ def _file(command: Ope) -> None:
     from evarl.ope.guarantees import GuaranteeSettings
     from evarl.ope.outside import target_policy
 
-    data = files.read_log_file(command.log, command.missing_final, command.log_prob, command.first_action, notify)
+    first = command.first_action or 0
+    data = files.read_log_file(command.log, command.missing_final, command.log_prob, first, notify)
+    if command.policy == files.UNIFORM and command.first_action is None and command.actions is None:
+        files.check_first_action(data)
     if command.policy is not None:
         seeds = parse_seeds(command.seeds)
         seed = None if seeds is None else seeds[0]
@@ -171,6 +176,8 @@ def _check(command: Ope) -> None:
             f"{command.log}: is neither the directory of a run nor a log; a log must end in .csv, .parquet, .npz, .hdf5 or "
             ".safetensors, or be minari:ID"
         )
+    if not (command.log.startswith("minari:") or os.path.lexists(command.log)):
+        raise FileError(f"{command.log}: no such file; must be the file of a log, or the directory of a run")
     named = {"policy": command.policy, "policy-import": command.policy_import, "policy-sb3": command.policy_sb3}
     only_one(named)
     if not any(value is not None for value in named.values()):
@@ -263,7 +270,7 @@ def _cells(one: "Estimate", confidence: float) -> dict[str, str]:
         "effective sample": number(one.effective_sample_size, ".1f"),
         "largest weight": number(one.largest_weight_share, ".1%"),
         "Pareto k": number(one.pareto_k, ".2f"),
-        "Bellman error": number(one.bellman_error),
+        "Bellman error": number(None if one.diverged else one.bellman_error),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from evarl.cli.parsing import parse
+from evarl.cli.parsing import OpensRuns, parse
 from evarl.errors import InputError, plain_text
 from evarl.storage.files import write_bytes
 
@@ -15,7 +15,7 @@ ENDINGS = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
-class Plot:
+class Plot(OpensRuns):
     """Draw metrics of runs against training: the mean over seeds, its 95 % interval, and every seed faintly behind.
 
     Any column of metrics.parquet can be drawn; a wrong name lists them.

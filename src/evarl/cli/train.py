@@ -73,7 +73,9 @@ def run(arguments: list[str]) -> None:
     command = parse(Train, arguments[1:], f"evarl train {named}", Train(settings))
 
     from evarl.runs.train import train  # imports JAX
+    from evarl.storage.compiled import split_processor
 
+    split_processor(command.config.seeds)
     arguments_of_make = parse_arguments(command.make)
     result = train(
         **options(command, "paper", "make"), env_kwargs=arguments_of_make
@@ -84,8 +86,12 @@ def run(arguments: list[str]) -> None:
         return
     mean, error = summary["return"], summary["return_standard_error"]
     over = "" if error is None else f" (standard error over {summary['seeds']} seeds)"
-    what = "no episode finished" if mean is None else f"return {number(mean, error=error)}{over}"
-    print(f"{what} in the last tenth of {summary['updates']} updates")
+    what = (
+        summary.get("no_return", "no episode finished") if mean is None else f"return {number(mean, error=error)}{over}"
+    )
+    updates, tenth = summary["updates"], max(1, summary["updates"] // 10)
+    last = summary.get("return_updates", tenth)
+    print(f"{what} in the last {f'tenth of {updates}' if last == tenth else f'{last} of {updates}'} updates")
     if draws_blocks() and (drawn := _return_curve(result)):
         print(drawn)
     print(f"results in {plain_text(str(result.path))}")

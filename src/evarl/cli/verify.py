@@ -10,10 +10,14 @@ import tyro
 
 from evarl.cli.outside import OutsideOptions, only_one, sb3_policy
 from evarl.cli.parsing import OpensRuns, parse
-from evarl.errors import plain_text
+from evarl.cli.tables import notify
+from evarl.errors import InputError, plain_text
 
 if TYPE_CHECKING:
     from evarl.certificates.verify import Verification
+
+
+LEDGER = "ledger.json"
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,8 @@ class Verify(OpensRuns, OutsideOptions):
     random numbers.
     """
 
-    certificate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CERTIFICATE")]
-    """The JSON file."""
+    certificate: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="CERTIFICATE [CERTIFICATE …]")]
+    """The JSON file, or several; the ledger is left out where it is among them."""
     run: str | None = None
     """Directory of its run, if it is not in that run's folder certificates."""
     nonce: str | None = None
@@ -45,30 +49,45 @@ class Verify(OpensRuns, OutsideOptions):
     files_only: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Make no rollouts: check files, conclusion, page and ledger, and trust the issuer's numbers."""
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print one JSON object as the last line of standard output."""
+    """Print one JSON object for each certificate, in a line of its own, as the last lines of standard output."""
 
 
 def run(arguments: list[str]) -> int:
     """Parse the arguments, verify and print."""
     command = parse(Verify, arguments, "evarl verify", Verify(tyro.MISSING))
+    if not command.certificate:
+        raise InputError("certificate: is missing; must be the JSON file of a certificate")
+    only_one({"policy-sb3": command.policy_sb3, "policy-import": command.policy_import})
+    given = command.certificate
+    several = [one for one in given if Path(one).name != LEDGER] if len(given) > 1 else list(given)
+    if len(several) < len(given):
+        notify(f"note: {LEDGER} is the ledger of the certificates beside it, and is left out")
+    verified = []
+    for file in several:
+        if len(several) > 1 and not command.json:
+            print(f"{plain_text(file)}:")
+        verified.append(_verified(command, file))
+    return 0 if all(verified) else 1
 
+
+def _verified(command: Verify, file: str) -> bool:
+    """Verify one certificate and print what was found."""
     from evarl.certificates.verify import Reliance, verify_certificate  # imports JAX
 
-    only_one({"policy-sb3": command.policy_sb3, "policy-import": command.policy_import})
     policy: Any = sb3_policy(command)
     if command.policy_import is not None:
         from evarl.certificates.certificate import load
         from evarl.evaluation.outside import imported_in
 
-        protocol = load(Path(command.certificate))[0].protocol
+        protocol = load(Path(file))[0].protocol
         policy = imported_in(command.policy_import, protocol.world, protocol.horizon)
     reliance = Reliance(command.nonce, command.plan, command.key, command.head, command.from_policies, policy)
-    found = verify_certificate(command.certificate, command.run, reliance, rerun=not command.files_only)
+    found = verify_certificate(file, command.run, reliance, rerun=not command.files_only)
     if command.json:
         print(json.dumps(_record(found)))
     else:
         _print(found)
-    return 0 if found.verified else 1
+    return found.verified
 
 
 def _record(found: "Verification") -> dict[str, object]:

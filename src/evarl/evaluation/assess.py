@@ -14,6 +14,7 @@ from evarl.assessment.behaviour import Behaviour
 from evarl.assessment.scenarios import given_states, parse_start_states
 from evarl.errors import InputError
 from evarl.evaluation.calibration import calibrated
+from evarl.evaluation.described import described_assessment
 from evarl.evaluation.inputs import (
     UNKNOWN,
     AssessedPolicy,
@@ -100,6 +101,11 @@ class AssessmentResult:
     """File of the evaluator; None for that of the run."""
     judgement: Judgement = Judgement(None, None, None, None)
     """What the evaluator knows about such policies: an interval, and a warning if it knows nothing."""
+    random_seed: int = 0
+    """Of the one draw of the test from which the value is predicted; another draw gives another prediction."""
+
+    def __repr__(self) -> str:
+        return described_assessment(self)
 
     @property
     def mean_returns(self) -> Float[np.ndarray, " k"]:
@@ -185,7 +191,8 @@ def assess(
     if given:
         at_states = np.empty(0) if found.not_fitted else predictor.predict(learnt.state, assessed.behaviour, queries)
         found = dataclasses.replace(found, states=given, predicted_at_states=at_states)
-    return dataclasses.replace(found, evaluator=None if evaluator is None else str(evaluator), **on_site)
+    named = None if evaluator is None else str(evaluator)
+    return dataclasses.replace(found, evaluator=named, random_seed=random_seed, **on_site)
 
 
 def assess_policy(

@@ -124,6 +124,7 @@ def evaluate(
             None if run.assessment is None else EvaluatorPredictions(run, seeds, replicates, root, notify, given)
         )
         evaluation = _evaluated(Measurement(run, starts, rollouts, evaluators, ope, given), seeds, root, notify)
+    evaluation = dataclasses.replace(evaluation, random_seed=random_seed)
     if beside is None:
         return evaluation
     same = rollouts, states, replicates, random_seed

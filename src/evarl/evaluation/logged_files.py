@@ -71,6 +71,19 @@ def read_log_file(
     return data
 
 
+def check_first_action(data: LoggedData) -> None:
+    """Raise InputError where a log alone does not tell how many actions there are, because it has no action 0."""
+    if not data.discrete:
+        return
+    actions = np.asarray(data.action)[np.asarray(data.mask)]
+    least, most = int(actions.min()), int(actions.max())
+    if least > 0:
+        raise InputError(
+            f"first-action: is missing, and the log has the actions {least} to {most}; must be given for the uniform policy: "
+            f"{least} if actions count from there ({most - least + 1} of them), 0 if lower ones were never taken ({most + 1})"
+        )
+
+
 def named_policy(
     data: LoggedData, name: str, seed: int | None = None, actions: int | None = None, units: Units = "world"
 ) -> tuple[TargetPolicy, str]:

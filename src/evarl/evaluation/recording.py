@@ -15,6 +15,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from evarl.agents.distributions import world_action
+from evarl.evaluation.described import described_episode
 from evarl.evaluation.inputs import AssessedPolicy, agent_policy, root_key
 from evarl.evaluation.predictions import BehaviourPredictor
 from evarl.ranges import whole
@@ -67,6 +68,9 @@ class Episode:
     """Value that the evaluator predicted before, from the policy's test; None where there is no fitted evaluator."""
     context: dict[str, float] | None
     """Hidden numbers of its site."""
+
+    def __repr__(self) -> str:
+        return described_episode(self)
 
     @property
     def steps(self) -> int:

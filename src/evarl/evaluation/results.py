@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from evarl.evaluation.described import described_evaluation
 from evarl.evaluation.logged import LoggedSeed, method_labels
 from evarl.evaluation.predictions import Predictions
 from evarl.evaluation.predictors import EVALUATOR, ORDER, SITE_ORDER, SITE_WITHOUT, WITHOUT, ZEROED
@@ -130,6 +131,11 @@ class Evaluation:
     """The evaluators' predictions, averaged over start states or sites and over seeds; the standard error is over seeds."""
     sites: Sites | None = None
     """In a family of worlds: the sites, over which values are compared; then there is one kind of queries, `site`."""
+    random_seed: int = 0
+    """Of start states, sites, rollouts, and the one draw of each policy's test from which its value is predicted."""
+
+    def __repr__(self) -> str:
+        return described_evaluation(self)
 
     def row(self, predictor: str, queries: str) -> Row:
         """One row of the table."""

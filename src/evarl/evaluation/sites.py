@@ -278,6 +278,7 @@ def _summarised(
         notes=notes + ([] if reason is None else [reason]),
         passive=None,
         predicted=predicted(seeds, SITE),
+        random_seed=random_seed,
         sites=Sites(
             contexts=[str(context) for context in world.contexts],
             names=[context.name for context in world.contexts],

@@ -16,10 +16,22 @@ from evarl.agents.trajectory import Trajectory
 from evarl.errors import WorldError
 from evarl.learning.learner import Experience, Learner, LearnerState
 from evarl.simulation.host import HostSimulator
+from evarl.storage.compiled import RUN_ONCE
 from evarl.worlds.world import HostEnvironments, HostWorld
 
 Opened = Callable[[HostWorld, int], HostEnvironments]
 """Opens so many environments of a world."""
+
+Lower = Callable[..., jax.stages.Lowered]
+"""Lowers a function of arrays, lists and dictionaries, called like `lowered`."""
+
+
+def lowered(
+    name: str, function: Callable[..., Any], *arguments: Any, used_up: tuple[int, ...] = ()
+) -> jax.stages.Lowered:
+    """The function, traced and lowered; the arguments that are used up make room for the results."""
+    return jax.jit(function, donate_argnums=used_up).lower(*arguments)
+
 
 CAPACITY = 256
 """Updates in one call at the most. How many of them are run is an argument of the compiled program, not a part of it:
@@ -29,13 +41,15 @@ whatever the host asks for, it is the same machine code that computes an update,
 class CompiledEngine:
     """JAX worlds: updates are looped inside one compiled program, and the seeds, spread over the devices, vmapped."""
 
-    def __init__(self, learner: Learner, seeds: int):
+    def __init__(self, learner: Learner, seeds: int, lower: Lower = lowered):
         self.learner, self.template = learner, _template(learner, seeds)
+        self._structure, self._lower = jax.tree.structure(self.template), lower
         mesh = Mesh(_devices_for(seeds), ("seeds",))
         by_seed, alike = PartitionSpec("seeds"), PartitionSpec()
         self._placement = NamedSharding(mesh, by_seed)
-        program = self._advance
+        program: Callable[..., Any] = self._advance_leaves
         if mesh.size > 1:  # the devices have nothing to tell one another, so each runs its seeds to the end
+            lower = lowered
             program = jax.shard_map(
                 program,
                 mesh=mesh,
@@ -43,30 +57,39 @@ class CompiledEngine:
                 out_specs=(by_seed, PartitionSpec(None, "seeds")),
                 check_vma=False,
             )
-        state = self._placed()
+        leaves = jax.tree.leaves(self._placed())
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, alike))
-        self._compiled = jax.jit(program, donate_argnums=0).lower(state, number, number).compile()
+        self._compiled = lower(f"update-{seeds}", program, leaves, number, number, used_up=(0,)).compile()
 
     def memory(self) -> int:
         """Bytes the program needs, from the compiler's own plan of its buffers."""
         return planned_bytes(self._compiled)
 
     def cost(self) -> dict[str, float]:
-        """Floating-point operations and bytes read and written, as the compiler counts them: a loop's body once."""
+        """Floating-point operations, bytes and instructions, as the compiler counts them: the body of a loop once."""
         counted = cast(dict[str, float], self._compiled.cost_analysis())
-        return {"flops": counted["flops"], "bytes": counted["bytes accessed"]}
+        instructions = (self._compiled.as_text() or "").count(" = ")
+        return {"flops": counted["flops"], "bytes": counted["bytes accessed"], "instructions": instructions}
 
     def init(self, seeds: list[int]) -> LearnerState:
         """Seed by seed and stacked afterwards: batched orthogonal initialisation can hang on a CPU."""
-        init = jax.jit(self.learner.init)
-        states = [jax.device_get(init(jax.random.PRNGKey(seed))) for seed in seeds]
-        return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *states)
+        states = [jax.device_get(self._init(jax.random.PRNGKey(seed))) for seed in seeds]
+        return jax.tree.unflatten(
+            self._structure, [jnp.asarray(np.stack(leaves)) for leaves in zip(*states, strict=True)]
+        )
+
+    @functools.cached_property
+    def _init(self) -> Callable[[Array], list[Array]]:
+        """From a key to the leaves of a state."""
+        init = lambda key: jax.tree.leaves(self.learner.init(key))  # noqa: E731
+        key = jax.ShapeDtypeStruct((2,), jnp.uint32)
+        return self._lower("init", init, key).compile(compiler_options=RUN_ONCE)
 
     def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
         """Run at most CAPACITY updates from number `first` on; metrics are [count, seeds]. The given state is used up."""
-        state = jax.device_put(state, self._placement)
-        state, metrics = self._compiled(state, np.int32(first), np.int32(count))
-        return state, {name: np.asarray(x)[:count] for name, x in metrics.items()}
+        leaves = jax.device_put(jax.tree.leaves(state), self._placement)
+        leaves, metrics = self._compiled(leaves, np.int32(first), np.int32(count))
+        return jax.tree.unflatten(self._structure, leaves), {name: np.asarray(x)[:count] for name, x in metrics.items()}
 
     def advance_logged(self, state: LearnerState, index: int) -> tuple[LearnerState, dict[str, np.ndarray], Trajectory]:
         """The batch is collected a second time, by the same function from the same keys.
@@ -94,6 +117,11 @@ class CompiledEngine:
     def _placed(self) -> LearnerState:
         """The template, spread over the devices."""
         return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement), self.template)
+
+    def _advance_leaves(self, leaves: list[Array], first: Array, count: Array) -> tuple[list[Array], Metrics]:
+        """`_advance` from the leaves of a state to those of the next."""
+        state, rows = self._advance(jax.tree.unflatten(self._structure, leaves), first, count)
+        return jax.tree.leaves(state), rows
 
     def _advance(self, state: LearnerState, first: Array, count: Array) -> tuple[LearnerState, Metrics]:
         """The number of the update is shared by all seeds, so what depends on it is decided once and not selected.
@@ -159,7 +187,7 @@ class HostEngine:
         """One seed at a time."""
         (self._seed,) = seeds
         self._states = self._fault = None
-        state = jax.jit(self.learner.init)(jax.random.PRNGKey(self._seed))
+        state = jax.jit(self.learner.init, compiler_options=RUN_ONCE)(jax.random.PRNGKey(self._seed))
         return jax.tree.map(lambda leaf: leaf[None], state)
 
     def advance(self, state: LearnerState, first: int, count: int) -> tuple[LearnerState, dict[str, np.ndarray]]:
@@ -183,6 +211,7 @@ class HostEngine:
             batch, simulator = self.learner.batch, cast(HostSimulator, self.learner.simulator)
             environments = None if self._opened is None else self._opened(simulator.world, batch.environments)
             self._states = simulator.begin(batch, state.key, self._seed, first, environments)
+            state = self.learner.begun_anew(state, first)
         rows: list[PackedMetrics] = []
         for index in range(first, first + count):
             try:
@@ -233,6 +262,9 @@ Engine = CompiledEngine | HostEngine
 """Runs updates of a group of seeds; both have `learner`, `template`, `init`, `advance`, `advance_logged` and `memory`."""
 
 
-def make_engine(learner: Learner, seeds: int, opened: Opened | None = None) -> Engine:
-    """The engine that a learner's world needs, for so many seeds at a time; `opened` opens environments on the host."""
-    return CompiledEngine(learner, seeds) if learner.simulator.traceable else HostEngine(learner, opened)
+def make_engine(learner: Learner, seeds: int, opened: Opened | None = None, lower: Lower = lowered) -> Engine:
+    """The engine that a learner's world needs, for so many seeds at a time.
+
+    `opened` opens environments on the host, `lower` lowers the programs of worlds in JAX.
+    """
+    return CompiledEngine(learner, seeds, lower) if learner.simulator.traceable else HostEngine(learner, opened)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Int, UInt32
 
 from evarl.agents.agent import Agent, Metrics, exploration, make_agent
 from evarl.agents.networks import as_vector
+from evarl.agents.normalisation import RewardScale
 from evarl.agents.trajectory import Trajectory
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.behaviour import BehaviourKind, at_probes, behaviour_kind, observe
@@ -23,7 +24,7 @@ from evarl.learning import evaluability
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.evaluability import Evaluability, EvaluationState
 from evarl.learning.perturbed import Tried, nothing_tried, try_perturbed
-from evarl.simulation.episodes import EpisodeClock, episode_statistics
+from evarl.simulation.episodes import NEVER, EpisodeClock, episode_statistics, latest_beginning
 from evarl.simulation.rollouts import AssessmentRollout, Batch
 from evarl.simulation.simulator import Simulator, simulator_for
 from evarl.worlds.registry import make_world
@@ -106,12 +107,7 @@ class Learner:
             worlds, gathered = self.gather(state, state.worlds, index)
             state = state.replace(worlds=worlds)
         trajectory, rollout, keys, perturbed = gathered
-        done, clock = trajectory.terminated | trajectory.truncated, state.clock
-        if trajectory.context is not None:  # with new contexts all episodes begin anew
-            renewed = index % self.batch.context_updates == 0
-            clock = jax.tree.map(lambda x: jnp.where(renewed, jnp.zeros_like(x), x), clock)
-        clock, metrics = episode_statistics(clock, trajectory.reward, done, self.config.discount)
-        metrics["truncated"] = jnp.sum(trajectory.truncated, dtype=jnp.float32) / jnp.sum(done, dtype=jnp.float32)
+        clock, metrics = self._returns(state.clock, trajectory, index)
         evaluation, weights = state.evaluation, None
         if self.evaluability is not None and evaluation is not None and rollout is not None:
             fixed = self.evaluability
@@ -132,6 +128,20 @@ class Learner:
         agent, improved = self.agent.improve(state.agent, keys.improve, trajectory, weights)
         state = state.replace(key=keys.next_update, agent=agent, clock=clock, evaluation=evaluation)
         return state, metrics | improved | {"fault": _fault(trajectory, agent)}
+
+    def _returns(
+        self, clock: EpisodeClock, trajectory: Trajectory, index: Int[Array, ""]
+    ) -> tuple[EpisodeClock, Metrics]:
+        """Metrics of the episodes that finished."""
+        done = trajectory.terminated | trajectory.truncated
+        latest: Array | int = NEVER
+        if trajectory.context is not None:  # with new contexts all episodes begin anew
+            renewed = index % self.batch.context_updates == 0
+            clock = jax.tree.map(lambda x: jnp.where(renewed, jnp.zeros_like(x), x), clock)
+            latest = latest_beginning(self.batch, self.world.horizon, index)
+        clock, metrics = episode_statistics(clock, trajectory.reward, done, self.config.discount, latest)
+        metrics["truncated"] = jnp.sum(trajectory.truncated, dtype=jnp.float32) / jnp.sum(done, dtype=jnp.float32)
+        return clock, metrics
 
     def gather(self, state: LearnerState, worlds: Any, index: int | Int[Array, ""]) -> tuple[Any, Experience]:
         """The first two arrows: a batch of deployment experience, and the assessment of the current policy."""
@@ -160,6 +170,23 @@ class Learner:
                 fixed.diversified(index), lambda: try_perturbed(*own), nothing_tried(fixed, self.agent)
             )
         return worlds, Experience(trajectory, rollout, keys, perturbed)
+
+    def resumes_exactly(self, index: int) -> bool:
+        """Whether a run that is resumed before the update with this index is the same as one that was not interrupted.
+
+        Environments on the host are not saved. But where contexts are drawn just then, all episodes begin anew in any case.
+        """
+        redrawn = self.world.contexts and index % self.batch.context_updates == 0
+        return self.simulator.traceable or index == 0 or bool(redrawn)
+
+    def begun_anew(self, state: LearnerState, index: int) -> LearnerState:
+        """The state before the update with this index, once all environments of a host world were reset: sums begin at 0."""
+        if self.resumes_exactly(index):
+            return state
+        agent, scale = state.agent, getattr(state.agent, "reward_scale", None)
+        if isinstance(scale, RewardScale):
+            agent = agent.replace(reward_scale=scale.begun_anew())
+        return state.replace(clock=state.clock.begun_anew(), agent=agent)
 
     @property
     def _exploration(self) -> tuple[Callable[[Key], Any], Callable[..., tuple[Array, ...]]]:

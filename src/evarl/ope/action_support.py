@@ -45,7 +45,7 @@ def unsupported(
     """The policy's mean probability of actions that the log does not support, at start states and at all observations.
 
     An action is not supported at an observation if the nearest one at which another trajectory took it is farther than FAR
-    times all but a share LEVEL of the usual distances.
+    times all but a share LEVEL of the usual distances; if observations are names of states, if it is another state.
     """
     entries = int(np.prod(data.observation.shape[2:])) * data.mask.size
     if entries > MOST:  # of large logs, some trajectories
@@ -66,7 +66,8 @@ def unsupported(
     sample = rng.permutation(len(seen))[:ASKED]
     usual = nearest(sample, done[sample][:, None] == taken[None])
     usual = usual[np.isfinite(usual)]
-    far = FAR * float(np.quantile(usual, 1 - LEVEL)) if len(usual) else 0.0
+    # states that are names are the same or not, however usual it is that another trajectory did not do what was done there
+    far = FAR * float(np.quantile(usual, 1 - LEVEL)) if len(usual) and scaled.levels is None else 0.0
     shares = []
     for rows in (rng.permutation(np.flatnonzero(step == 0))[:ASKED], sample):
         chance = np.asarray(target_actions(config, data, policy, jax.random.PRNGKey(0), seen[rows]), np.float64)

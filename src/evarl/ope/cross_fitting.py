@@ -19,10 +19,18 @@ from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.doubly_robust import ModelValues
 from evarl.ope.fqe_table import row_observations, rows
-from evarl.ope.model import Model
-from evarl.ope.policy import TargetPolicy, on_host
+from evarl.ope.model import Model, out_of_reach
+from evarl.ope.policy import TargetPolicy, chances, on_host
 from evarl.ope.settings import FQEConfig
+from evarl.ope.shapes import CHUNK
 from evarl.worlds.world import Key
+
+MODEL_DIVERGED = "the model has diverged"
+"""How the warning begins that corrections are of a model that means nothing."""
+COMPARED = 256
+"""Rows of the log at which V of the user is compared with the policy's expectation of Q."""
+AGREE, ROUNDING = 1e-3, 1e-5
+"""Greatest difference that is allowed, in deviations of Q and in multiples of its size."""
 
 
 class CrossFitted(NamedTuple):
@@ -53,21 +61,61 @@ class OwnModel:
 
     q: Callable[..., Any]
     """Observations [B, ...] and actions [B, ...] (and steps [B]) → [B]."""
-    v: Callable[..., Any]
-    """Observations [B, ...] (and steps [B]) → [B]."""
+    v: Callable[..., Any] | None = None
+    """Observations [B, ...] (and steps [B]) → [B]. With discrete actions it follows from Q if it is not given, and must agree
+    with it if it is: V(s) = Σ_a π(a | s) Q(s, a)."""
 
-    def values_of(self, data: LoggedData, finite: bool) -> ModelValues:
+    def values_of(self, data: LoggedData, finite: bool, policy: TargetPolicy) -> ModelValues:
         """Q and V at every step; V after the last one is 0 where the trajectory ended, and at step T if finite."""
         (trajectory, step), seen = rows(data), row_observations(data)
         lengths = np.asarray(data.mask).sum(axis=1)
         moves = step < lengths[trajectory]
         place = trajectory[moves], step[moves]
-        values = self._asked("v", seen, step)
+        ended = np.asarray(data.terminated)[np.arange(len(lengths)), lengths - 1] | (finite & (lengths == data.length))
+        values = self._values(data, policy, (seen, step), np.flatnonzero(moves | ~ended[trajectory]))
         q, v = np.zeros((2, *data.mask.shape))
         q[place] = self._asked("q", seen[moves], np.asarray(data.action)[place], step[moves])
         v[place] = values[moves]
-        ended = np.asarray(data.terminated)[np.arange(len(lengths)), lengths - 1] | (finite & (lengths == data.length))
         return ModelValues(q, v, np.where(ended, 0.0, values[~moves]))
+
+    def _values(
+        self,
+        data: LoggedData,
+        policy: TargetPolicy,
+        table: tuple[np.ndarray, Int[np.ndarray, " R"]],
+        going: Int[np.ndarray, " K"],
+    ) -> Float[np.ndarray, " R"]:
+        """V at rows, which are observations and steps; where the value goes on from Q if V is not given, or else compared."""
+        seen, step = table
+        if self.v is None:
+            if not data.discrete:
+                raise InputError("model.v: is missing; must be given for continuous actions")
+            computed = np.zeros(len(step))
+            for at in np.array_split(going, 1 + len(going) // CHUNK):
+                computed[at] = self._expected(data, policy, seen[at], step[at])[0]
+            return computed
+        found = self._asked("v", seen, step)
+        if data.discrete:
+            at = going[np.unique(np.linspace(0, len(going) - 1, COMPARED).astype(int))]
+            expected, q = self._expected(data, policy, seen[at], step[at])
+            apart = np.abs(found[at] - expected)
+            if apart.max() > AGREE * q.std() + ROUNDING * np.abs(q).max():
+                worst = int(apart.argmax())
+                raise InputError(
+                    f"model.v: differs from the policy's expectation of model.q by up to {apart.max():.3g}, such as "
+                    f"{found[at][worst]:.5g} for {expected[worst]:.5g}, a bias; leave v out, and it is computed"
+                )
+        return found
+
+    def _expected(
+        self, data: LoggedData, policy: TargetPolicy, seen: np.ndarray, step: Int[np.ndarray, " B"]
+    ) -> tuple[Float[np.ndarray, " B"], Float[np.ndarray, "B A"]]:
+        """Σ_a π(a | s) Q(s, a), and Q of all actions."""
+        chance = chances(policy, data, seen)
+        done = np.asarray(data.action).dtype.type
+        each = [self._asked("q", seen, np.full(len(step), a, done), step) for a in range(chance.shape[1])]
+        q = np.stack(each, axis=1)
+        return (chance / chance.sum(axis=1, keepdims=True) * q).sum(axis=1), q
 
     def _asked(self, name: str, *arrays: np.ndarray) -> Float[np.ndarray, " B"]:
         function = getattr(self, name)
@@ -96,12 +144,15 @@ def cross_fitted(
         found = fits[-1].values_of(data.rows(inside))
         assert found.last is not None
         q[inside], v[inside], last[inside] = found.q, found.v, found.last
+    notes = next((fit.warnings() for fit in fits if fit.warnings()), ())
+    if beyond := out_of_reach(data, discount, bool(config.time_feature), float(v[:, 0].mean())):
+        notes = (f"{MODEL_DIVERGED}: its J {beyond}", *notes)
     return CrossFitted(
         values=ModelValues(q, v, last),
         fold=fold,
         bellman_error=float(np.sqrt(np.mean([float(fit.fitted.bellman_error) ** 2 for fit in fits]))),
-        converged=all(bool(fit.fitted.converged) for fit in fits),
-        warnings=next((fit.warnings() for fit in fits if fit.warnings()), ()),
+        converged=not beyond and all(bool(fit.fitted.converged) for fit in fits),
+        warnings=notes,
     )
 
 

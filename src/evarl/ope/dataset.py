@@ -17,6 +17,11 @@ from evarl.storage.tensors import load_arrays, save_tree
 STEPS = ("observation", "action", "reward", "log_prob", "terminated", "truncated")
 """Fields with one entry for each step."""
 
+NOISE = 1e-10
+"""Differences, as a share of a number's size, that are rounding of its computation."""
+SORTED = 100_000
+"""Observations that are looked through for values that repeat, at most."""
+
 
 class LoggedData(struct.PyTreeNode):
     """Logged trajectories of behaviour policies.
@@ -40,6 +45,16 @@ class LoggedData(struct.PyTreeNode):
     """Which steps exist."""
     final_observation: Shaped[Array, "N ..."]
     """Observations after the last step."""
+
+    def __repr__(self) -> str:
+        fields: tuple[Any, ...] = (self.reward, self.observation, self.action)
+        reward, seen, action = (tuple(getattr(one, "shape", ())) for one in fields)
+        if len(reward) != 2:  # of leaves that are no arrays
+            return "<LoggedData>"
+        kind = getattr(self.action, "dtype", "")
+        told = f"{reward[0]} trajectories of at most {reward[1]} steps, observations {list(seen[2:])}"
+        without = "" if self.log_prob is not None else ", no log-probabilities"
+        return f"<LoggedData: {told}, actions {kind}{list(action[2:])}{without}>"
 
     @property
     def trajectories(self) -> int:
@@ -89,7 +104,9 @@ class LoggedData(struct.PyTreeNode):
             arrays.setdefault(name, np.zeros(shape, bool))
         arrays.setdefault("mask", np.ones(shape, bool))
         plain: dict[str, Any] = {name: _plain(name, array) for name, array in arrays.items()}
-        return _trimmed(validated(cls(**{"log_prob": None} | plain)))
+        found = validated(cls(**{"log_prob": None} | plain))
+        _refuse_merged(arrays["observation"][np.asarray(found.mask)])
+        return _trimmed(found)
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Mapping[str, Any]]) -> "LoggedData":
@@ -202,6 +219,41 @@ def validated(data: LoggedData) -> LoggedData:
     both = arrays["terminated"] & arrays["truncated"] & mask
     _refuse("truncated", both, "trajectory {} is both terminated and truncated at step {}; must be one")
     return data
+
+
+def _refuse_merged(seen: Shaped[np.ndarray, "M ..."]) -> None:
+    """Raise InputError if floats of 32 bits merge observations that floats of 64 bits tell apart, as 1e8 and 1e8 + 1.
+
+    That is a feature whose rounding is above a tenth of its deviation, or of which different values repeat and become one.
+    Differences of 10⁻¹⁰ are rounding themselves.
+    """
+    if seen.dtype != np.float64:
+        return
+    flat = seen.reshape(len(seen), -1)
+    for number, column in enumerate(flat.T):
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = np.abs(column - column.astype(np.float32)).max()
+        size = np.abs(column).max()
+        if not 0 < error < np.inf or np.ptp(column) <= NOISE * size:
+            continue
+        pair = _merged(column[:SORTED], NOISE * size)
+        if pair is None and error > 0.1 * column.std():
+            pair = float(column.min()), float(column.max())
+        if pair is not None:
+            raise InputError(
+                f"observation: entry {number} has values such as {pair[0]:.17g} and {pair[1]:.17g}, which 32 bits do not "
+                "tell apart; must have smaller numbers, with an offset subtracted"
+            )
+
+
+def _merged(column: Float[np.ndarray, " M"], noise: float) -> tuple[float, float] | None:
+    """Two values that become one in 32 bits, in a column of values that repeat."""
+    values = np.unique(column)
+    if 2 * len(values) > len(column):
+        return None
+    gap, single = np.diff(values), values.astype(np.float32)
+    lost = (single[1:] == single[:-1]) & (gap > noise) & (gap > 1e-6 * column.std())
+    return (float(values[:-1][lost][0]), float(values[1:][lost][0])) if lost.any() else None
 
 
 def _trimmed(data: LoggedData) -> LoggedData:

@@ -27,9 +27,12 @@ from jaxtyping import Float, Int
 from scipy import linalg
 
 from evarl.ope.action_support import action_warnings
+from evarl.ope.checks import state_warnings
 from evarl.ope.dice_networks import Networks, Rows, as_choices
-from evarl.ope.fqe_table import prepare, rows as row_places, target_actions
+from evarl.ope.doubly_robust import ModelValues
+from evarl.ope.fqe_table import levels_of, prepare, row_observations, rows as row_places, target_actions
 from evarl.ope.log import Estimate, Log, random_keys
+from evarl.ope.model import along
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import DICEConfig, FQEConfig, Settings
 from evarl.ope.uncertainty import few
@@ -45,6 +48,8 @@ BLOCK = 4096
 MISSED = 2.0
 """Deviations of returns in the standard error for each unit of the flow error. Weights that miss the flow of a function by so
 much have that error in J where the function is Q; of waves, whose root mean square is known, Q may be an unlucky one."""
+RIDGED = 1e-3
+"""Deviations of returns that the ridge may cost, of which the standard error says nothing."""
 ROWS_PER_FEATURE = 5
 """Logged steps for each feature, below which there is no standard error: the matrices would be as uncertain."""
 
@@ -182,6 +187,13 @@ class Problem:
         unused = np.zeros((len(states), self._rows.action.shape[1]), np.float32)
         return self._expected(Rows(features, unused, *as_choices(scales, act)), np.arange(len(states))) @ q
 
+    def values_along(self, steps: Steps, q: Float[np.ndarray, " P"]) -> ModelValues:
+        """Q and V at every step of the log."""
+        blocks = np.array_split(np.arange(len(self._rows.features)), 1 + len(self._rows.features) // BLOCK)
+        v = np.concatenate([self._expected(self._rows, at) @ q for at in blocks])
+        horizon = self._log.data.length if self._as.time_feature else None
+        return along(self._log.data, horizon, v, lambda states, action, times: steps.nu @ q)
+
     def flow_error(self, weight: Float[np.ndarray, " R"], generator: np.random.Generator) -> tuple[float, float]:
         """Root mean square of E_D[ζ (f − γ E_π f′)]/c − E_π[f_0] over random waves f(s, a), and its sampling error.
 
@@ -245,7 +257,9 @@ def check_dice(config: DICEConfig, steps: int, features: int) -> None:
 def dualdice(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     """DualDICE, with the last layers of both networks solved for."""
     config = settings.dice
-    check_dice(config, log.data.mask.size, int(np.prod(log.data.observation.shape[2:])))
+    levels = levels_of(FQEConfig(), row_observations(log.data))
+    entries = int(np.prod(log.data.observation.shape[2:])) if levels is None else levels[1]
+    check_dice(config, log.data.mask.size, entries)
     problem, before = Problem(log, policy, settings), config.steps - config.steps // 4
     problem.networks.train(0, before)
     early = solve(problem.steps(), config.ridge).value
@@ -269,10 +283,14 @@ def dualdice(log: Log, policy: TargetPolicy, settings: Settings) -> Estimate:
     if notes:
         return estimate
     sampling = float(found.influence.std(ddof=1) / len(steps.start) ** 0.5)
-    error = float(np.hypot(sampling, MISSED * flow[0] * float(problem.table.scales.spread)))
+    spread = float(problem.table.scales.spread)
+    missed = MISSED * flow[0] * spread
+    error = float(np.hypot(sampling, missed))
     wider = error / sampling if sampling > 0 else 1.0
     interval = skewed_t_interval(found.value, found.value + wider * found.influence, settings.confidence)
     doubtful = few(found.influence, "the estimate") + action_warnings(log, policy, settings)
+    values, each = problem.values_along(steps, found.coefficients[:, 0]), found.value + found.influence
+    doubtful += state_warnings(log, policy, settings, values, each, missed + max(drift, RIDGED) * spread)
     return dataclasses.replace(estimate, standard_error=error, intervals={"t": interval}, warnings=doubtful)
 
 

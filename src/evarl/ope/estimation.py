@@ -9,7 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from evarl.errors import InputError
+from evarl.ope.arguments import as_methods, check_log_and_policy
+from evarl.ope.cross_fitting import MODEL_DIVERGED
 from evarl.ope.dataset import LoggedData
+from evarl.ope.fitted import diverged
 from evarl.ope.log import CollapsedWeights, Estimate, Log, estimand
 from evarl.ope.policy import TargetPolicy, check_fitted
 from evarl.ope.registry import Estimator, chosen, usual_methods
@@ -21,6 +24,10 @@ from evarl.storage.compiled import keep_compiled_programs
 
 DEFAULT = Settings()
 COLLAPSED = "the weights have collapsed"
+POOLED = "the value of every state is J, by the rule pooled; use rule=per-start or rule=neighbours, or a method that needs none"
+"""What is said of values of several states by all trajectories together."""
+PLACEHOLDERS = (0.0, -1.0)
+"""Numbers that often stand for what was not logged."""
 
 
 def estimate(
@@ -80,9 +87,10 @@ def check_fit(config: FQEConfig, refits: int, rows: int, features: int) -> None:
 def _estimates(
     log: Log, policy: TargetPolicy, settings: Settings, methods: Sequence[str] | None
 ) -> dict[str, Estimate]:
+    check_log_and_policy(log, policy, settings)
     settings.validate()
     keep_compiled_programs()
-    asked, data = _possible(log, settings, methods), log.data
+    asked, data = _possible(log, settings, as_methods(methods)), log.data
     if any(_fits(estimator, log) for estimator in asked):
         check_fit(settings.fqe, settings.fqe_refits, data.mask.size, int(np.prod(data.observation.shape[2:])))
         check_fitted(policy, data)
@@ -136,7 +144,13 @@ def _one(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Setting
     if have != expected:
         raise InputError(f"state_values: have shape {have}, by {estimator.name}; must be {expected}")
     weighted = "log_prob" in estimator.needs
+    if any(note.startswith(MODEL_DIVERGED) for note in found.warnings) and (
+        said := diverged(log, settings, found.value)
+    ):
+        found = dataclasses.replace(found, warnings=(said, *found.warnings))
     notes = found.warnings + (log.checked(policy) if weighted else ()) + _of_log(log, settings, weighted)
+    if weighted and settings.rule == "pooled" and _one_value(log, found):
+        notes += (POOLED,)
     size, count = found.effective_sample_size, log.data.trajectories
     if size is not None and size < settings.warn_below * count:
         largest = found.largest_weight_share
@@ -148,6 +162,13 @@ def _one(estimator: Estimator, log: Log, policy: TargetPolicy, settings: Setting
     return dataclasses.replace(found, method=estimator.name, rule=settings.rule, estimand=what, warnings=notes)
 
 
+def _one_value(log: Log, found: Estimate) -> bool:
+    """Whether different states have the same value."""
+    if log.states is None or found.state_values is None or np.ptp(found.state_values) != 0:
+        return False
+    return len(np.unique(np.asarray(log.states), axis=0)) > 1
+
+
 def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
     """What there is to say of a log, whatever the policy."""
     notes: tuple[str, ...] = ()
@@ -157,9 +178,10 @@ def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
             f"{cut.sum()} of {len(cut)} trajectories stop before step {data.length} without having ended; a model's value "
             "continues them",
         )
-    if data.length > 1 and np.asarray(data.terminated)[:, -1].all() and not _distinct_end(data):
+    if data.length > 1 and np.asarray(data.terminated)[:, -1].all() and (doubt := _doubtful_end(data)) is not None:
         notes += (
-            f"every trajectory is marked as terminated at step {data.length}; if that is a time limit, mark it as truncated",
+            f"every trajectory is marked as terminated at step {data.length}{doubt}; if that is a time limit, mark it as "
+            "truncated",
         )
     if weighted and settings.behaviour == "estimate":
         notes += ("the behaviour policy is estimated, and its error is not part of the standard error",)
@@ -168,13 +190,21 @@ def _of_log(log: Log, settings: Settings, weighted: bool) -> tuple[str, ...]:
     return notes
 
 
-def _distinct_end(data: LoggedData) -> bool:
-    """Whether all trajectories end in one observation from which none goes on, so that it is an end and no time limit."""
+def _doubtful_end(data: LoggedData) -> str | None:
+    """None if all trajectories end in one observation from which none goes on: an end and no time limit. Or what to say of it.
+
+    One that is 0, −1 or the same number in all its entries may stand for an observation that was not logged.
+    """
     final = np.asarray(data.final_observation)
     if (final != final[:1]).any():
-        return False
+        return ""
     seen = np.asarray(data.observation)[np.asarray(data.mask)]
-    return not (seen == final[0]).reshape(len(seen), -1).all(axis=1).any()
+    if (seen == final[0]).reshape(len(seen), -1).all(axis=1).any():
+        return ""
+    entries = np.unique(final[0])
+    if len(entries) == 1 and (final[0].size > 1 or float(entries[0]) in PLACEHOLDERS):
+        return f" with {float(entries[0]):g} as its final observation, which may stand for one that was not logged"
+    return None
 
 
 def _returns(log: Log) -> Float[np.ndarray, " N"]:

@@ -15,6 +15,7 @@ from evarl.ope.dataset import LoggedData
 from evarl.ope.flat import D4RL, MissingFinal
 from evarl.ope.minari import from_minari
 from evarl.ope.tables import table_fields
+from evarl.settings import conforming
 from evarl.storage.files import check_regular, reason
 
 LARGEST = 8 * 2**30
@@ -38,7 +39,9 @@ def read(
     `log_prob` is the name of log-probabilities among the `infos` of a Minari data set. Discrete actions in the file count from
     `first_action`, in the data from 0.
     """
-    data = _read(path, missing_final, log_prob)
+    conforming("path", path, str | Path)
+    first_action = conforming("first-action", first_action, int)
+    data = _read(path, missing_final, conforming("log-prob", log_prob, str | None))
     return _from_zero(data, first_action) if first_action else data
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from evarl.ope.checks import REFITS_ALONE, fit_warnings
 from evarl.ope.log import DIVERGED, Estimate, Log, estimand, generator
-from evarl.ope.model import Model, Refits
+from evarl.ope.model import Model, Refits, out_of_reach
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import Convention, Settings
 from evarl.ope.support import LEVEL, Support, support
@@ -61,16 +61,8 @@ def _checked(
 
 def diverged(log: Log, settings: Settings, value: float) -> str | None:
     """A line that says so if a value is far outside of what rewards like the logged ones add up to."""
-    powers = float(log.discount) ** np.arange(log.data.length)
-    steps = powers.sum() if settings.horizon == "finite" else 1 / max(1 - float(log.discount), 1e-12)
-    reward = np.asarray(log.data.reward, np.float64)[np.asarray(log.data.mask)]
-    low, high = steps * min(reward.min(), 0.0), steps * max(reward.max(), 0.0)
-    if low - (high - low) <= value <= high + (high - low):  # rewards may be larger where the policy goes
-        return None
-    return (
-        f"{DIVERGED}: {value:.4g} is outside of what the logged rewards can add up to, {low:.4g} to {high:.4g}; use more steps "
-        "between target networks (fqe.target-interval), or another method"
-    )
+    beyond = out_of_reach(log.data, float(log.discount), settings.horizon == "finite", value)
+    return f"{DIVERGED}: {beyond}" if beyond else None
 
 
 def with_errors(

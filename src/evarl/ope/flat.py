@@ -35,6 +35,10 @@ def flat_fields(given: Mapping[str, Any], missing_final: MissingFinal = "repeat"
 
     A trajectory ends where `terminals` or `timeouts` is set, and where the log ends; where both are, it is terminated.
     """
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"fields: {given!r:.60} is not allowed; must be a dict of arrays by their names, {', '.join(REQUIRED)} …"
+        )
     check_names(given, D4RL, REQUIRED, "is not a field of flat logs")
     for name in given:
         if "log_prob" in name and name not in D4RL:

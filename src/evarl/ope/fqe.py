@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_network import Layers, action_value, expected, forward, initial
-from evarl.ope.fqe_table import Scales, Table, compiled, prepare, rows as log_rows, single, target_actions
+from evarl.ope.fqe_table import Scales, Table, prepare, rows as log_rows, single, target_actions
 from evarl.ope.fqe_training import (
     TARGETS,
     TRACE,
@@ -40,8 +40,9 @@ from evarl.ope.fqe_training import (
     training_order,
 )
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.policy_programs import evaluated
 from evarl.ope.settings import FQEConfig
-from evarl.ope.shapes import applied, padded
+from evarl.ope.shapes import padded
 from evarl.ranges import flag
 from evarl.worlds.world import Key
 
@@ -90,28 +91,36 @@ Network = tuple[Layers, Scales]
 @jax.jit
 def _q_values(network: Network, observation: Array, time: Array | None) -> Array:
     parameters, scales = network
-    return _raw(scales, forward(parameters, scales.features(observation, time)))
+    return scales.raw(forward(parameters, scales.features(observation, time)), time)
 
 
 @jax.jit
 def _q(network: Network, observation: Array, action: Array, time: Array | None) -> Array:
+    return network[1].raw(standardised_q(network, observation, action, time), time)
+
+
+@jax.jit
+def standardised_q(network: Network, observation: Array, action: Array, time: Array | None = None) -> Array:
+    """Q of actions in the units of the network."""
     parameters, scales = network
     if scales.action is not None:
         action = scales.actions(jnp.asarray(action).reshape(len(action), -1))
-    return _raw(scales, action_value(parameters, scales.features(observation, time), jnp.asarray(action)))
+    return action_value(parameters, scales.features(observation, time), jnp.asarray(action))
 
 
 @jax.jit
 def network_value(network: Network, observation: Array, actions: Array, time: Array | None = None) -> Array:
     """V of a batch of observations by the parameters and scales of a fit."""
+    return network[1].raw(standardised_v(network, observation, actions, time), time)
+
+
+@jax.jit
+def standardised_v(network: Network, observation: Array, actions: Array, time: Array | None = None) -> Array:
+    """V of a batch of observations in the units of the network."""
     parameters, scales = network
     if scales.action is not None:
         actions = scales.actions(actions)
-    return _raw(scales, expected(parameters, scales.features(observation, time), actions))
-
-
-def _raw(scales: Scales, standardised: Array) -> Array:
-    return scales.centre + scales.spread * standardised
+    return expected(parameters, scales.features(observation, time), actions)
 
 
 def fit(
@@ -212,7 +221,7 @@ def _diagnosed(rows: Rows, measured: Measured, lists: tuple, scales: Scales, lim
         scales=jax.tree.map(jnp.asarray, scales),
         bellman_error=scales.spread * jnp.sqrt(mean(error[apart] ** 2, others)),
         loss=measured.loss * scales.spread**2,
-        start_value=_raw(scales, start),
+        start_value=scales.raw(start, jnp.zeros(len(start), jnp.int32)),
         drift=scales.spread * drift,
         remainder=scales.spread * remainder,
         converged=jnp.maximum(drift, remainder) < tolerance,
@@ -239,7 +248,7 @@ def trace_coefficients(
     else:
         if data.log_prob is None:
             raise InputError("log_prob: is missing in the log; Retrace requires it, fqe.trace-kind q-lambda does not")
-        log_prob = applied(compiled(policy.log_prob), np.asarray(data.observation)[at], done)
+        log_prob = evaluated(policy.log_prob, np.asarray(data.observation)[at], done)
         difference = np.asarray(log_prob, np.float64) - np.asarray(data.log_prob, np.float64)[at]
         coefficient[moves] = np.exp(np.minimum(difference, 0.0))
     following = np.append(coefficient[1:], 0.0)  # 0 at final observations

@@ -1,8 +1,6 @@
 """A log as a table for fitted Q evaluation: one standardised row for each observation, in the order of the steps."""
 
-import functools
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +12,9 @@ from evarl.agents.networks import flat_features
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
 from evarl.ope.policy import TargetPolicy
+from evarl.ope.policy_programs import evaluated
 from evarl.ope.settings import FQEConfig
-from evarl.ope.shapes import CHUNK, applied, in_blocks as in_blocks, permutation
+from evarl.ope.shapes import CHUNK, in_blocks as in_blocks, permutation
 from evarl.worlds.world import Key
 
 BOUND = 10.0
@@ -24,6 +23,24 @@ MOST_LEVELS = 1024
 """Whole numbers of a larger range are magnitudes and not names of states."""
 FEW_LEVELS = 16
 """Widths of one-hot codes are multiples of this, so that logs which lack some states share compiled programs."""
+
+
+OFFSET = 3.0
+"""Mean reward, in deviations of rewards, above which its part of the values is computed apart from the network."""
+
+
+class Units(NamedTuple):
+    """What turns standardised values into raw ones, in float64: a network has 24 bits, which an offset of rewards may use up."""
+
+    centre: float
+    spread: float
+    offset: Float[np.ndarray, " T1"] | None
+    """By step, the value of a constant reward m: Σ_{k < T − t} γ^k m, or m / (1 − γ) without a time limit; None if not apart."""
+
+    def raw(self, standardised: np.ndarray, steps: Int[np.ndarray, " B"]) -> Float[np.ndarray, "*R B"]:
+        """Values at these steps in the units of rewards."""
+        found = self.centre + self.spread * np.asarray(standardised, np.float64)
+        return found if self.offset is None else found + self.offset[steps]
 
 
 class Scales(struct.PyTreeNode):
@@ -41,6 +58,17 @@ class Scales(struct.PyTreeNode):
     """T, if time is a feature."""
     levels: tuple[int, int] | None = struct.field(pytree_node=False, default=None)
     """Lowest number and width of the one-hot code of observations that are single whole numbers; None for others."""
+    offset: Float[Array, " T1"] | None = None
+    """`Units.offset`."""
+
+    def raw(self, standardised: Float[Array, "B ..."], time: Int[Array, " B"] | None = None) -> Float[Array, "B ..."]:
+        """Values at these steps (0 when not given) in the units of rewards."""
+        found = self.centre + self.spread * standardised
+        if self.offset is None:
+            return found
+        steps = jnp.zeros(len(found), jnp.int32) if time is None else jnp.asarray(time)
+        apart = jnp.asarray(self.offset)[steps]
+        return found + apart.reshape(-1, *[1] * (found.ndim - 1))
 
     def features(self, observation: Array, time: Int[Array, " B"] | None = None) -> Float[Array, "B F"]:
         """Standardised features of raw observations [B, ...] at these steps (0 when not given)."""
@@ -79,6 +107,7 @@ class Table(struct.PyTreeNode):
     starts: Int[np.ndarray, " N"]
     """First rows of the trajectories."""
     scales: Scales
+    units: Units
 
 
 def rows(data: LoggedData) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
@@ -143,7 +172,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
         raise InputError(
             "discount: 1 is not allowed where no step ends the value; must be below 1, or set fqe.time-feature"
         )
-    rewards = np.where(moves, np.asarray(data.reward, np.float64)[at], 0.0)
+    rewards, offset = _without_offset(config, np.asarray(data.reward, np.float64)[at], discounts, (moves, step))
     centre = rewards[moves].mean() / (1 - discounts[moves].mean())
     spread = _spread(np.where(moves, rewards, centre), discounts, moves, step)
     actions = np.asarray(data.action)[at]
@@ -157,6 +186,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
         spread=single(spread),
         horizon=data.length if config.time_feature else None,
         levels=inputs[3],
+        offset=None if offset is None else jnp.asarray(offset, jnp.float32),
     )
     apart = _held_out(config, data.trajectories, key)[trajectory]
     return Table(
@@ -169,6 +199,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
         held_out=np.flatnonzero(moves & apart).astype(np.int32),
         starts=np.flatnonzero(step == 0).astype(np.int32),
         scales=scales,
+        units=Units(float(centre), float(spread), offset),
     )
 
 
@@ -185,7 +216,7 @@ def target_actions(
     if data.discrete:
         if policy.probabilities is None:
             raise InputError("policy.probabilities: are missing; must be given for discrete actions")
-        weights = applied(compiled(policy.probabilities), observation)
+        weights = evaluated(policy.probabilities, observation)
         count = 1 + int(np.asarray(data.action)[np.asarray(data.mask)].max())
         if weights.ndim != 2 or weights.shape[1] < count:
             raise InputError(f"policy.probabilities: have shape {weights.shape}; must be [B, A], A at least {count}")
@@ -197,32 +228,11 @@ def target_actions(
             return np.eye(weights.shape[1], dtype=np.float32)[weights.argmax(axis=1)]
         return weights.astype(np.float32)
     if greedy:
-        draws = [applied(compiled(policy.mode), observation)]
+        draws = [evaluated(policy.mode, observation)]
     else:
-        sample, keys = compiled(policy.sample), jax.random.split(key, config.action_samples)
-        draws = [applied(sample, observation, key=one) for one in keys]
+        keys = jax.random.split(key, config.action_samples)
+        draws = [evaluated(policy.sample, observation, key=one) for one in keys]
     return np.stack([draw.reshape(len(observation), -1) for draw in draws], axis=1).astype(np.float32)
-
-
-def compiled(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A policy's function, compiled if JAX can trace it; any other is called on the host, with arrays of NumPy."""
-    inside, traceable = jax.jit(function), functools.cache(functools.partial(_traceable, function))
-
-    def call(*arguments: Array | np.ndarray) -> Array:
-        if traceable(*(jax.ShapeDtypeStruct(one.shape, jnp.asarray(one[:0]).dtype) for one in arguments)):
-            return inside(*(jnp.asarray(one) for one in arguments))
-        return function(*arguments)
-
-    return call
-
-
-def _traceable(function: Callable[..., Array], *shapes: jax.ShapeDtypeStruct) -> bool:
-    """Whether JAX can trace a function; NumPy and PyTorch raise exceptions of their own on what JAX traces."""
-    try:
-        jax.eval_shape(function, *shapes)
-    except Exception:  # what is wrong with the function itself is raised again where it is called
-        return False
-    return True
 
 
 def _inputs(
@@ -277,6 +287,29 @@ def _moments(raw: Float[np.ndarray, "R F"]) -> tuple[Float[np.ndarray, " F"], Fl
     blocks = (raw[i : i + CHUNK] for i in range(0, len(raw), CHUNK))
     deviation = np.sqrt(sum(((block - mean) ** 2).sum(axis=0) for block in blocks) / len(raw))
     return mean, np.where(deviation > 1e-6 * np.abs(raw).max(axis=0), deviation, 1.0)
+
+
+def _without_offset(
+    config: FQEConfig,
+    rewards: Float[np.ndarray, " R"],
+    discounts: Float[np.ndarray, " R"],
+    at: tuple[Bool[np.ndarray, " R"], Int[np.ndarray, " R"]],
+) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " T1"] | None]:
+    """Rewards less their mean m, with the values of a constant reward m by step, if m is large and these values are known.
+
+    They are where no trajectory ends before step T, whatever the policy does: Σ_{k < T − t} γ^k m, or m / (1 − γ) without a time
+    limit. A network would have to learn them, to a precision that is small against the differences that the policy makes.
+    """
+    moves, step = at
+    length, mean, discount = int(step.max()), float(rewards[moves].mean()), float(discounts[moves].max())
+    early = moves & (discounts == 0) & (step < (length - 1 if config.time_feature else length))
+    if early.any() or abs(mean) <= OFFSET * rewards[moves].std():
+        return np.where(moves, rewards, 0.0), None
+    if config.time_feature:
+        values = np.append(np.cumsum(discount ** np.arange(length, dtype=np.float64))[::-1], 0.0)
+    else:
+        values = np.full(length + 1, 1 / (1 - discount))
+    return np.where(moves, rewards - mean, 0.0), mean * values
 
 
 def _spread(

@@ -16,8 +16,9 @@ from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_table import in_blocks
 from evarl.ope.importance import Steps
 from evarl.ope.model import Model
-from evarl.ope.policy import TargetPolicy, check_log_prob, on_host
+from evarl.ope.policy import TargetPolicy, check_log_prob, fingerprint, on_host
 from evarl.ope.settings import Convention, Rule, Settings
+from evarl.settings import conforming
 from evarl.stats.intervals import Interval
 from evarl.worlds.world import Key
 
@@ -47,6 +48,7 @@ class Log:
     _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        conforming("data", self.data, LoggedData)
         if not isinstance(self.discount, numbers.Real) or not 0 <= self.discount <= 1:
             raise InputError(f"discount: {self.discount!r:.60} is not allowed; must be from 0 to 1")
         if self.states is None:
@@ -93,8 +95,8 @@ class Log:
         """Values of a model along the log, of fits to other trajectories or of the user's own model."""
         if (own := self.own_model) is not None:
             finite = settings.horizon == "finite"
-            make = lambda: CrossFitted(own.values_of(self.data, finite), None)  # noqa: E731
-            return self.once(("own", finite), None, make)
+            make = lambda: CrossFitted(own.values_of(self.data, finite, policy), None)  # noqa: E731
+            return self.once(("own", id(policy), finite), policy, make)
         config, folds = settings.fitting(), settings.folds
         fits, (key, _) = (self.data, policy, float(self.discount), folds), random_keys(settings)
         name = ("cross-fitted", id(policy), config, folds, settings.random_seed)
@@ -134,7 +136,14 @@ class Log:
         return np.asarray(values, np.float64)[row.reshape(-1)]
 
     def once(self, name: Any, policy: TargetPolicy | None, make: Callable[[], T]) -> T:
-        """What was made under this name before, or is made now. The policy is kept too, so that its id stays its own."""
+        """What was made under this name before, or is made now. The policy is kept too, so that its id stays its own.
+
+        What is kept of a policy is dropped once its functions return something else.
+        """
+        if policy is not None and (now := fingerprint(policy, self.data)) != self._kept.get(id(policy), (None, now))[1]:
+            self.forget(policy)
+        if policy is not None:
+            self._kept[id(policy)] = policy, now
         if name not in self._kept:
             self._kept[name] = policy, make()
         found: T = self._kept[name][1]
@@ -185,6 +194,14 @@ class Estimate:
     """Whether fitted Q evaluation converged; None for methods that do not use it."""
     warnings: tuple[str, ...] = ()
     """Reasons not to trust the estimate."""
+
+    def __repr__(self) -> str:
+        """The value with its uncertainty; everything else has a name."""
+        over = "" if self.standard_error is None else f" ± {self.standard_error:.2g}"
+        value = "diverged" if self.diverged else f"{self.value:.4g}{over}"
+        ends = "".join(f", {name} {one.low:.4g} to {one.high:.4g}" for name, one in self.intervals.items())
+        notes = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"<Estimate {self.method}: {value}{ends}{notes}>"
 
     @property
     def diverged(self) -> bool:

@@ -5,12 +5,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from evarl.errors import InputError
+from evarl.ope.checks import state_warnings
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_table import row_observations, rows, target_actions
 from evarl.ope.log import SAME, Estimate, Log
 from evarl.ope.marginal import Marginal, Visits, bootstrap, marginal, work
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import FQEConfig, Settings
+from evarl.ope.tabular import prepare_tabular, solve_tabular, tabular_obstacle
 from evarl.ope.uncertainty import few
 from evarl.stats.intervals import Interval
 from evarl.stats.skewed import bootstrap_interval, skewed_t_interval
@@ -44,7 +46,7 @@ def marginal_tabular(log: Log, policy: TargetPolicy, settings: Settings) -> Esti
     error = None
     if unknown + once <= UNKNOWN and len(visits.start) > 1:
         error, intervals, missing = _uncertainty(visits, found, settings)
-        notes += missing
+        notes += missing + _of_states(log, policy, settings, found)
     size, largest = _concentration(visits, found)
     return Estimate(
         value=found.value,
@@ -55,6 +57,15 @@ def marginal_tabular(log: Log, policy: TargetPolicy, settings: Settings) -> Esti
         largest_weight_share=largest,
         warnings=notes,
     )
+
+
+def _of_states(log: Log, policy: TargetPolicy, settings: Settings, found: Marginal) -> tuple[str, ...]:
+    """Whether weighted residuals of the tabular Q function agree that observations are states."""
+    if log.data.log_prob is None or tabular_obstacle(log) is not None:
+        return ()
+    prepared = prepare_tabular(settings.fitting(), log.data, policy, log.discount)
+    solved = solve_tabular(*prepared, np.ones(len(prepared[1].row)))
+    return state_warnings(log, policy, settings, solved.values_of(log.data), found.value + found.influence)
 
 
 def distinct_states(observation: np.ndarray) -> tuple[Int[np.ndarray, " R"], np.ndarray]:

@@ -10,7 +10,15 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from evarl.ope.dataset import LoggedData
 from evarl.ope.doubly_robust import ModelValues
-from evarl.ope.fqe import FittedQ, fit, network_value, programmed, trace_coefficients, trained
+from evarl.ope.fqe import (
+    FittedQ,
+    fit,
+    programmed,
+    standardised_q,
+    standardised_v,
+    trace_coefficients,
+    trained,
+)
 from evarl.ope.fqe_table import prepare, row_observations, rows, target_actions
 from evarl.ope.policy import TargetPolicy
 from evarl.ope.settings import FQEConfig
@@ -57,11 +65,11 @@ class Model:
         """J, the mean value over the logged start states."""
         at = np.asarray(self._table.starts)
         seen = np.asarray(self._data.observation)[:, 0]
-        return float(self._v(self.fitted.v, seen, self._target[at], np.zeros(len(at), np.int32)).mean())
+        return float(self._v(self._ask(standardised_v), seen, self._target[at], np.zeros(len(at), np.int32)).mean())
 
     def at(self, states: np.ndarray, times: Int[Array | np.ndarray, " Q"] | None) -> Float[np.ndarray, " Q"]:
         """V at states [Q, ...], observed at these steps."""
-        return self._v(self.fitted.v, states, self._actions(states), _steps(times, len(states)))
+        return self._v(self._ask(standardised_v), states, self._actions(states), _steps(times, len(states)))
 
     @functools.cached_property
     def values(self) -> ModelValues:
@@ -74,7 +82,7 @@ class Model:
         seen = row_observations(other)
         target = self._target if other is self._data else self._actions(seen)
         horizon = self._data.length if self._config.time_feature else None
-        return along(other, horizon, self._v(self.fitted.v, seen, target, step.astype(np.int32)), self._q)
+        return along(other, horizon, self._v(self._ask(standardised_v), seen, target, step.astype(np.int32)), self._q)
 
     def refitted(self, refits: int, generator: np.random.Generator) -> Float[np.ndarray, " refits"]:
         """J of fits to resampled trajectories."""
@@ -104,22 +112,41 @@ class Model:
 
     def _ensemble(self, networks: list, states: np.ndarray, steps: np.ndarray) -> Float[np.ndarray, "refits Q"]:
         target, scales = self._actions(states), self.fitted.scales
-        asked = (functools.partial(network_value, (network, scales)) for network in networks)
+        asked = (functools.partial(standardised_v, (network, scales)) for network in networks)
         return np.stack([self._v(one, states, target, steps) for one in asked])
 
     def _actions(self, states: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B ..."]:
         return target_actions(self._config, self._data, self._policy, self._query_key, states)
 
+    def _ask(self, function: Callable) -> Callable:
+        """A function of a network as one of the fitted network."""
+        return functools.partial(function, (self.fitted.parameters, self.fitted.scales))
+
     def _v(
         self, ask: Callable, states: np.ndarray, target: np.ndarray, steps: Int[np.ndarray, " B"]
     ) -> Float[np.ndarray, " B"]:
-        return applied(ask, states, target, *self._clock(steps)).astype(np.float64)
+        return self._table.units.raw(applied(ask, states, target, *self._clock(steps)), steps)
 
     def _q(self, states: np.ndarray, action: np.ndarray, steps: np.ndarray) -> Float[np.ndarray, " B"]:
-        return applied(self.fitted.q, states, action, *self._clock(steps)).astype(np.float64)
+        ask = self._ask(standardised_q)
+        return self._table.units.raw(applied(ask, states, action, *self._clock(steps)), steps)
 
     def _clock(self, steps: np.ndarray) -> tuple[np.ndarray, ...]:
         return (steps.astype(np.int32),) if self._config.time_feature else ()
+
+
+def out_of_reach(data: LoggedData, discount: float, finite: bool, value: float) -> str | None:
+    """What to say of a value that is far outside of what rewards like the logged ones add up to; None if it is not."""
+    powers = discount ** np.arange(data.length)
+    steps = powers.sum() if finite else 1 / max(1 - discount, 1e-12)
+    reward = np.asarray(data.reward, np.float64)[np.asarray(data.mask)]
+    low, high = steps * min(reward.min(), 0.0), steps * max(reward.max(), 0.0)
+    if low - (high - low) <= value <= high + (high - low):  # rewards may be larger where the policy goes
+        return None
+    return (
+        f"{value:.4g} is outside of what the logged rewards can add up to, {low:.4g} to {high:.4g}; use more steps between "
+        "target networks (fqe.target-interval), or another method"
+    )
 
 
 def along(data: LoggedData, horizon: int | None, values: Float[np.ndarray, " R"], q: Ask) -> ModelValues:

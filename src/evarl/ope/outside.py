@@ -14,6 +14,7 @@ from evarl.ope.policy import TargetPolicy, action_count
 from evarl.policies.acting import policy_units
 from evarl.policies.outside import OutsidePolicy, required_parameters
 from evarl.policies.wrap import wrap_policy
+from evarl.settings import conforming
 from evarl.worlds.spaces import Box, Discrete, Space
 from evarl.worlds.world import Key
 
@@ -28,8 +29,13 @@ def target_policy(policy: Any, data: LoggedData) -> TargetPolicy:
     [B]. From log-probabilities of continuous actions nothing can be drawn, so that fitted Q evaluation is not possible.
     Continuous actions are in the units of the log.
     """
+    conforming("data", data, LoggedData)
     if isinstance(policy, TargetPolicy):
         return policy
+    if hasattr(policy, "target_policy"):
+        raise InputError(
+            "policy: is a run; must be one of its policies, run.target_policy(), or run.target_policy(seed)"
+        )
     if isinstance(policy, OutsidePolicy) or hasattr(policy, "predict") or not _is_function(policy):
         return of_outside(wrap_policy(policy), data)
     needed = required_parameters(policy)

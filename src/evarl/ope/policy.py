@@ -12,6 +12,7 @@ from evarl.agents.agent import Agent
 from evarl.agents.distributions import Categorical
 from evarl.errors import InputError
 from evarl.ope.dataset import LoggedData
+from evarl.ope.shapes import applied
 from evarl.storage.files import reason
 from evarl.worlds.spaces import Discrete
 from evarl.worlds.world import Key
@@ -113,6 +114,35 @@ def check_log_prob(policy: TargetPolicy, data: LoggedData) -> tuple[str, ...]:
             "with `probabilities` given if there are other actions than those of the log"
         )
     return notes
+
+
+def chances(policy: TargetPolicy, data: LoggedData, seen: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B A"]:
+    """Probabilities of all discrete actions, from log-probabilities of the log's actions if the policy has no others."""
+    if policy.probabilities is not None:
+        found = np.asarray(on_host(policy.probabilities, seen))
+        check_probabilities(found, len(seen), data)
+        return found
+    actions, kind = action_count(data), np.asarray(data.action).dtype
+    asked = np.repeat(seen, actions, axis=0), np.tile(np.arange(actions, dtype=kind), len(seen))
+    return np.exp(on_host(policy.log_prob, *asked)).reshape(-1, actions)
+
+
+def fingerprint(policy: TargetPolicy, data: LoggedData) -> tuple[bytes | None, ...]:
+    """What a policy's functions return at a sample of the log, to the last bit; None for those that cannot be called.
+
+    A policy is often a function of what changes, such as the parameters of an agent that is trained further.
+    """
+    seen, done = _sample(data)
+    some = policy.mode if policy.probabilities is None else policy.probabilities
+    asked = (policy.log_prob, (seen, done)), (some, (seen,))
+    return tuple(_bits(function, arrays) for function, arrays in asked)
+
+
+def _bits(function: Callable[..., Any], arrays: tuple[np.ndarray, ...]) -> bytes | None:
+    try:
+        return applied(lambda *blocks: on_host(function, *blocks), *arrays).tobytes()
+    except Exception:  # whatever the user's function raises, which is said where it is needed
+        return None
 
 
 def action_count(data: LoggedData) -> int:

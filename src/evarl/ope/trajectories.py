@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from evarl.errors import InputError
+from evarl.ope.arguments import check_log_and_policy
 from evarl.ope.dataset import LoggedData
 from evarl.ope.log import Log
 from evarl.ope.policy import TargetPolicy
@@ -48,6 +49,7 @@ class Trajectories:
 
 def trajectories(log: Log, policy: TargetPolicy, settings: Settings) -> Trajectories:
     """The trajectories of a log that are whole, weighted for a policy; refused where returns are not known."""
+    check_log_and_policy(log, policy, settings)
     if log.data.log_prob is None:
         raise InputError("log_prob: is missing in the log; weights of trajectories require it")
     if settings.horizon == "endless":

@@ -53,6 +53,9 @@ def doubts(steps: Steps, found: WeightedEstimate, settings: Settings) -> tuple[s
         if log_weight.max() > np.log(np.finfo(np.float64).max):
             return (f"{NONE}: some weights overflow; use a self-normalised method",)
         return (f"{NONE}: some weighted rewards overflow; use smaller units of reward",)
+    with np.errstate(over="ignore"):
+        if not np.isfinite(found.contribution.var()):
+            return (f"{NONE}: squares of weighted rewards overflow; use smaller units of reward",)
     size, count, reasons = found.effective_sample_size, len(found.contribution), []
     if count < 2:
         return (f"{NONE}: there is one trajectory",)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evarl.errors import InputError, plain_text
-from evarl.worlds.spaces import Box, Space
+from evarl.worlds.spaces import Box, Discrete, Space
 
 Gives = Literal["probabilities", "logits", "gaussian", "squashed", "actions"]
 """What a policy's function returns for observations [B, ...]:
@@ -21,7 +21,7 @@ Gives = Literal["probabilities", "logits", "gaussian", "squashed", "actions"]
     logits          logarithms of probabilities of discrete actions up to a constant, [B, A]
     gaussian        means and logarithms of standard deviations of continuous actions, each [B, D]
     squashed        the same, of actions before tanh, which takes them to the bounds −1 and 1
-    actions         the actions themselves, [B] or [B, D]: the policy is deterministic
+    actions         the actions themselves, [B] or [B, D], as the environment takes them: the policy is deterministic
 """
 GIVES: tuple[Gives, ...] = ("probabilities", "logits", "gaussian", "squashed", "actions")
 DESCRIBED = 500
@@ -47,6 +47,8 @@ class OutsidePolicy:
     """Shape of one observation; None if any will do."""
     action_space: Space | None = None
     """Space of actions; None if the function does not say."""
+    first_action: int | None = None
+    """The number from which the discrete actions count that it gives; None: as the environment's own do."""
 
     def __post_init__(self) -> None:
         if self.gives not in GIVES:
@@ -74,7 +76,10 @@ class OutsidePolicy:
         return digest.hexdigest()
 
     def __call__(self, observation: np.ndarray, space: Space) -> tuple[np.ndarray, ...]:
-        """What the policy gives for observations [B, ...], as checked arrays of 64 bits; actions of discrete spaces [B]."""
+        """What the policy gives for observations [B, ...], as checked arrays of 64 bits.
+
+        Actions of discrete spaces are [B], and counted from 0.
+        """
         observation = np.asarray(observation)
         found = self.function(observation)
         several = self.gives in ("gaussian", "squashed")
@@ -96,10 +101,26 @@ class OutsidePolicy:
                 told = f"{self.gives} of shape {array.shape} for {batch[0]} observations"
                 raise InputError(f"{self.description}: gives {told}; must be {expected}")
             arrays.append(array.astype(np.float64))
-        self._check(arrays, space)
+        self._check(arrays)
+        if self.deterministic and not isinstance(space, Box):
+            arrays = [self._from_zero(arrays[0], space)]
         return tuple(arrays)
 
-    def _check(self, arrays: list[np.ndarray], space: Space) -> None:
+    def _from_zero(self, action: np.ndarray, space: Discrete) -> np.ndarray:
+        """Discrete actions counted from 0; InputError if one is not in the space."""
+        first = space.start if self.first_action is None else self.first_action
+        wrong = (action != np.round(action)) | (action < first) | (action >= first + space.n)
+        if not wrong.any():
+            return action - first
+        allowed = f"must be a whole number from {first} to {first + space.n - 1}"
+        if self.first_action is None and first:
+            allowed += (
+                f", as in the environment; a policy whose actions count from 0 to {space.n - 1} must be wrapped with "
+                "first_action=0, as in evarl.policies.from_numpy"
+            )
+        raise InputError(f"{self.description}: takes the action {action[wrong][0]:g}; {allowed}")
+
+    def _check(self, arrays: list[np.ndarray]) -> None:
         """Raise InputError if what the policy gives cannot be right."""
         allowed = np.isneginf(arrays[0]) if self.gives == "logits" else np.zeros(1, bool)
         if not all((np.isfinite(array) | allowed).all() for array in arrays):
@@ -111,11 +132,6 @@ class OutsidePolicy:
                 raise InputError(
                     f"{self.description}: gives probabilities that are below 0 or sum to {worst:.4g}; must sum to 1"
                 )
-        if self.deterministic and not isinstance(space, Box):
-            wrong = (arrays[0] != np.round(arrays[0])) | (arrays[0] < 0) | (arrays[0] >= space.n)
-            if wrong.any():
-                told = f"takes the action {arrays[0][wrong][0]:g}"
-                raise InputError(f"{self.description}: {told}; must be a whole number from 0 to {space.n - 1}")
 
     def check_spaces(self, where: str, observation_space: Box, action_space: Space) -> None:
         """Raise InputError unless the policy fits the spaces of a world."""

@@ -57,8 +57,8 @@ def from_stable_baselines3(model: Any, deterministic: bool = False, normalize: A
         extra = {"mean": running.mean, "var": running.var, "clip": statistics.clip_obs, "epsilon": statistics.epsilon}
         parameters |= {f"normalize.{key}": np.asarray(one) for key, one in extra.items()}
         told += ", observations normalised"
-    shape = None if number else _shape(shown)
-    return OutsidePolicy(function, gives, told, parameters, structure_of(network), _versions(), shape, space)
+    shape = None if number else _shape(shown)  # actions count from 0, wherever those of the space do
+    return OutsidePolicy(function, gives, told, parameters, structure_of(network), _versions(), shape, space, 0)
 
 
 def load_stable_baselines3(

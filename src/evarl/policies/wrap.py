@@ -9,6 +9,7 @@ from evarl.errors import InputError
 from evarl.policies.outside import Gives, OutsidePolicy, source_of, structure_of
 from evarl.policies.stable_baselines3 import from_stable_baselines3
 from evarl.policies.threads import one_thread
+from evarl.settings import conforming
 
 
 def from_numpy(
@@ -16,11 +17,13 @@ def from_numpy(
     gives: Gives = "probabilities",
     parameters: Mapping[str, Any] | None = None,
     description: str | None = None,
+    first_action: int | None = None,
 ) -> OutsidePolicy:
     """A policy from a function of observations [B, ...] of NumPy, which `gives` probabilities or what else `Gives` lists.
 
     `parameters` are arrays, by name, that the function uses; certificates state the SHA-256 of these and of the source file in
-    which the function is defined. Continuous actions are in the world's units.
+    which the function is defined. Continuous actions are in the world's units, and discrete actions are the environment's own
+    numbers, such as 5 to 7 in Discrete(3, start=5), unless `first_action` says from which number they count.
 
     >>> policy = from_numpy(lambda seen: np.full((len(seen), 2), 0.5))
     >>> policy.gives, policy.deterministic
@@ -30,17 +33,22 @@ def from_numpy(
         raise InputError(f"function: is a {type(function).__name__}; must be a function of observations")
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__name__)}"
     told = f"function {name} ({gives})" if description is None else description
-    return OutsidePolicy(function, gives, told, dict(parameters or {}), source_of(function))
+    code = source_of(function) + _counted(first_action)
+    return OutsidePolicy(function, gives, told, dict(parameters or {}), code, first_action=first_action)
 
 
 def from_torch(
-    module: Any, gives: Gives = "logits", parameters: Any = None, description: str | None = None
+    module: Any,
+    gives: Gives = "logits",
+    parameters: Any = None,
+    description: str | None = None,
+    first_action: int | None = None,
 ) -> OutsidePolicy:
     """A policy from a module of PyTorch, or from a function of tensors, which `gives` logits or what else `Gives` lists.
 
     It is called with observations [B, ...], floats in 32 bits, without gradients and in evaluation mode. It may also return a
     `torch.distributions` object: Categorical, or Normal for continuous actions in the world's units. For a function,
-    `parameters` is the module whose weights it uses, or arrays by name.
+    `parameters` is the module whose weights it uses, or arrays by name. `first_action` is as in `from_numpy`.
     """
     import torch
 
@@ -61,7 +69,9 @@ def from_torch(
     structure = structure_of(weights) if isinstance(weights, torch.nn.Module) else ""
     told = f"PyTorch {type(module).__name__} ({gives})" if description is None else description
     held = {name: _array(one) for name, one in arrays.items()}
-    return OutsidePolicy(function, gives, told, held, structure + source_of(module), {"torch": torch.__version__})
+    code = structure + source_of(module) + _counted(first_action)
+    versions = {"torch": torch.__version__}
+    return OutsidePolicy(function, gives, told, held, code, versions, first_action=first_action)
 
 
 def wrap_policy(policy: Any, **options: Any) -> OutsidePolicy:
@@ -81,6 +91,13 @@ def wrap_policy(policy: Any, **options: Any) -> OutsidePolicy:
     raise InputError(
         f"policy: is a {type(policy).__name__}; must be a model of Stable-Baselines3, a module of PyTorch, or a function"
     )
+
+
+def _counted(first_action: int | None) -> str:
+    """What identifies a policy beside its code, where it is said from which number its actions count."""
+    if first_action is None:
+        return ""
+    return f"\nfirst_action={conforming('first-action', first_action, int)}"
 
 
 def _plain(found: Any, gives: Gives) -> Any:

@@ -48,7 +48,7 @@ def _draw(figure: Any, evaluation: Evaluation, kinds: list[str]) -> None:
         handles |= _panel(panel, evaluation, kind)
     order = [name for name in reversed(STYLES) if name in handles]
     labels = [f"{name}\n(its own policies)" if name == PASSIVE else name for name in order]
-    figure.legend([handles[name] for name in order], labels, loc="outside right upper", frameon=False)
+    figure.legend([handles[name] for name in order], labels, loc="outside right center", frameon=False)
     count = len(evaluation.seeds)
     figure.suptitle(f"{evaluation.world}, β = {evaluation.beta:g}, {count} seed{'s' if count > 1 else ''}")
 
@@ -111,7 +111,7 @@ def _draw_sites(figure: Any, evaluation: Evaluation, columns: int) -> None:
         panel.set(xlabel=f"{sites.names[number]} (hidden)", ylabel="predicted − true value")
     order = [name for name in reversed(SITE_STYLES) if name in clouds]
     labels = [f"{name}\n(its own policies)" if name == PASSIVE else name for name in order]
-    figure.legend([handles[name] for name in order], labels, loc="outside right upper", frameon=False)
+    figure.legend([handles[name] for name in order], labels, loc="outside right center", frameon=False)
     count = len(evaluation.seeds)
     title = f"{evaluation.world}, β = {evaluation.beta:g}, {sites.count} sites, {count} seed{'s' if count > 1 else ''}"
     figure.suptitle(title)

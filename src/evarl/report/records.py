@@ -45,6 +45,7 @@ def assessment_record(found: AssessmentResult) -> dict[str, Any]:
         "not_fitted": found.not_fitted,
         "predicted": found.mean,
         "predicted_spread": found.standard_deviation,
+        "random_seed": found.random_seed,
         "start_states_drawn": found.drawn,
         "start_states_distinct": found.distinct,
         "states": [{"state": list(state), "predicted": value} for state, value in at_states],

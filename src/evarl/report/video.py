@@ -7,7 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from evarl.errors import InputError
+from evarl.errors import InputError, plain_text
 from evarl.evaluation.inputs import opened
 from evarl.evaluation.recording import Episode, Show, record
 from evarl.ranges import real
@@ -27,6 +27,8 @@ NARROWEST = 380
 HELD = 1.2
 """Seconds for which the end of an episode is shown."""
 MOST_FPS = 120
+MOST_SHOWN = 4
+"""Episodes that a video names when it is printed."""
 ENDS = {"terminated": "ended", "truncated": "time limit reached", "cut": "the episode goes on"}
 
 
@@ -40,6 +42,12 @@ class Video:
     random: list[Episode]
     """Of random actions; empty unless they were asked for."""
     discount: float
+
+    def __repr__(self) -> str:
+        drawn = [*self.episodes, *self.random]
+        shown = "".join(f"\n  {one!r}" for one in drawn[:MOST_SHOWN])
+        more = f"\n  … ({len(drawn)} episodes)" if len(drawn) > MOST_SHOWN else ""
+        return f"<Video {plain_text(str(self.path))}{shown}{more}>"
 
 
 def video(

@@ -42,6 +42,8 @@ class Chunk(Mapping[str, np.ndarray]):
         return len(self.updates) * len(self.seeds) * self.config.environments * self.config.steps / self.seconds
 
     def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.metrics:
+            raise KeyError(f"{name}: is not a metric of this run; must be one of {', '.join(sorted(self.metrics))}")
         return self.metrics[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from evarl.errors import FaultError, FileError, InputError
+from evarl.errors import FaultError, FileError, InputError, advice
 from evarl.learning.configuration import TrainConfig, differences
 from evarl.runs.log_plan import FOLDERS as LOGS, LogFrom, Part, log_parts
 from evarl.runs.provenance import commit, versions
@@ -127,7 +127,7 @@ class RunDirectory:
         if not same:
             raise FaultError(
                 f"out: {self.path} was deleted, renamed or replaced during training, so nothing more can be saved; "
-                "put it back and resume with --resume, or start again"
+                f"put it back and resume with {advice('--resume', 'resume=True')}, or start again"
             )
 
     def replan(self, config: TrainConfig, done: int) -> None:
@@ -153,7 +153,7 @@ class RunDirectory:
     def read_summary(self) -> dict[str, Any]:
         """The contents of summary.json."""
         if not self.finished():
-            raise FileError(f"{self.path}: the run is not finished; finish it with --resume")
+            raise FileError(f"{self.path}: the run is not finished; finish it with {advice('--resume', 'resume=True')}")
         return unseal(read_json(self.summary), str(self.summary))
 
 
@@ -197,7 +197,8 @@ def create(
 def check_free(path: Path) -> None:
     """Raise InputError if `path` holds a run or anything else."""
     if os.path.lexists(path / "config.json"):
-        raise InputError(f"out: {path} already holds a run; choose another directory, or resume it with --resume")
+        how = advice("--resume", "evarl.train(..., resume=True)")
+        raise InputError(f"out: {path} already holds a run; choose another directory, or resume it with {how}")
     if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"out: {path} is not an empty directory; choose another")
 

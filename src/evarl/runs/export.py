@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export
 
-from evarl.errors import InputError
 from evarl.runs.acting import Acting
 from evarl.storage.files import write_bytes
 
@@ -20,12 +20,6 @@ def export_policy(path: Path, acting: Acting, policy: Any, deterministic: bool =
     N is any number; standardisation of observations and the bounds of actions are part of the program. A policy that draws
     takes a key, uint32[2], as a second argument. `jax.export.deserialize` reads the file.
     """
-    try:
-        import flatbuffers  # noqa: F401 — which JAX writes the file with
-    except ModuleNotFoundError as error:
-        raise InputError(f"export: requires the package '{error.name}'; install evarl[export]") from error
-    from jax import export
-
     (size,) = export.symbolic_shape("N")
     observation = jax.ShapeDtypeStruct((size, *acting.own.observation_shape), acting.input_dtype)
     parameters = jax.tree.map(jnp.asarray, policy)

@@ -8,13 +8,14 @@ import numpy as np
 from evarl.errors import InputError
 from evarl.learning.engines import Engine, Opened, make_engine
 from evarl.learning.learner import Learner
+from evarl.runs.traced import kept_lowering
 
 EngineFor = Callable[[int], Engine]
 
 
 def engines(learner: Learner, opened: Opened | None = None) -> EngineFor:
     """A function from the number of seeds in a group to its engine; each engine is compiled once."""
-    return functools.cache(functools.partial(make_engine, learner, opened=opened))
+    return functools.cache(functools.partial(make_engine, learner, opened=opened, lower=kept_lowering(learner)))
 
 
 def plan_groups(learner: Learner, engine_for: EngineFor, memory: int, at_most: int | None = None) -> list[list[int]]:

@@ -118,7 +118,7 @@ def _kept_policies(config: TrainConfig, observation: int) -> float:
     return 4.0 * slots * matrix_entries(observation, *config.agent.hidden_sizes)
 
 
-def check_log(megabytes: float, parts: int, config: TrainConfig, world: AnyWorld, out: Path) -> None:
+def check_log(megabytes: float, config: TrainConfig, world: AnyWorld, out: Path, parts: int = 1) -> None:
     """Raise InputError if the disk has no room for the parts of the log of trajectories, or for the policies of all seeds."""
     space = world.observation_space
     batch = float(config.environments) * config.steps * (observation_bytes(space) + STEP_BYTES)

@@ -155,7 +155,9 @@ class Run:
             return load_evaluator(Path(file), self.config, self.assessment, setting="evaluator")
         path = self._directory.file("evaluator", self._seed(seed))
         if not path.exists():
-            raise FileError(f"{self.path}: seed {self._seed(seed)} has no evaluator yet; finish the run with --resume")
+            raise FileError(
+                f"{self.path}: seed {self._seed(seed)} has no evaluator yet; finish the run with --resume (in Python resume=True)"
+            )
         return load_evaluator(path, self.config, self.assessment, self._seed(seed))
 
     def calibrated_evaluator(self, seed: int) -> LearntEvaluator | None:
@@ -192,7 +194,9 @@ class Run:
         seed = self._seed(seed)
         path = self._directory.file("policy", seed)
         if not path.exists():
-            raise FileError(f"{self.path}: seed {seed} has no final policy yet; finish the run with --resume")
+            raise FileError(
+                f"{self.path}: seed {seed} has no final policy yet; finish the run with --resume (in Python resume=True)"
+            )
         if seed not in self._policies:
             self._policies[seed] = self._read_policy(path, seed)
         return self._policies[seed]

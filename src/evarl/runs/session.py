@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from evarl.errors import DivergedError, FaultError, InputError, unknown_name
+from evarl.errors import DivergedError, FaultError, InputError, advice, unknown_name
 from evarl.learning.engines import CAPACITY, Engine
 from evarl.learning.learner import FAULTS
 from evarl.ranges import real, whole
@@ -120,10 +120,15 @@ class Session:
         answers = [one(chunk) for one in self.options.callbacks]
         return any(conforming("callbacks: what one returns", answer, bool | None) for answer in answers)
 
-    def summary(self) -> dict[str, Any]:
-        """The return of each seed over the last tenth of the run, its time and memory, and warnings."""
+    def summary(self, period: int = 1) -> dict[str, Any]:
+        """The return of each seed at the end of the run, its time and memory, and warnings.
+
+        The end is the last tenth, or the last `period` updates if these are more: contexts are drawn once in a period, and
+        episodes that finish in only some of its updates count.
+        """
         table, config = self.metrics.table(), self.kept.config
-        late = table["update"].to_numpy() >= config.updates - max(1, config.updates // 10)
+        last = min(config.updates, max(1, config.updates // 10, period))
+        late = table["update"].to_numpy() >= config.updates - last
         returns, seeds = table["return"].to_numpy()[late], table["seed"].to_numpy()[late]
         per_seed = {int(seed): _finite_mean(returns[seeds == seed]) for seed in np.unique(seeds)}
         known = [value for value in per_seed.values() if value is not None]
@@ -135,6 +140,8 @@ class Session:
             "return": _finite_mean(np.asarray(known)),
             "return_standard_error": float(np.std(known, ddof=1) / np.sqrt(len(known))) if len(known) > 1 else None,
             "return_per_seed": per_seed,
+            "return_updates": last,
+            "no_return": None if known else _no_return(table["truncated"].to_numpy()[late]),
             "seconds": round(seconds, 3),
             "compile_seconds": round(self.compile_seconds, 3),
             "steps_per_second": round(self.steps / seconds),
@@ -158,6 +165,11 @@ class Group:
         self.state = engine.init(group)
         if found is not None:
             self.done, self.state = found[0], jax.tree.map(jax.numpy.asarray, found[1])
+            if 0 < self.done < self.config.updates and not engine.learner.resumes_exactly(self.done):
+                session.progress.notify(
+                    f"{self.config.world}: resumed after update {self.done} with new episodes, since environments on the host "
+                    "cannot be saved; numbers from here on are not those of a run in one piece"
+                )
         else:
             save_checkpoint(self.folder, 0, self.state)
         session.metrics.keep_before(group, self.done)
@@ -196,11 +208,13 @@ class Group:
         while self.done < until and not stops:
             if stopped := interrupted():
                 self._save()
-                raise Stopped(
-                    f"stopped after update {self.done} of {until}{self.session.named(self.group)}; "
-                    f"resume with the same command and --out {self.kept.path} --resume",
-                    stopped.number,
+                path = self.kept.path
+                how = advice(
+                    f"resume with the same command and --out {path} --resume",
+                    f"resume with the same arguments and evarl.train(..., out={str(path)!r}, resume=True)",
                 )
+                where = f"stopped after update {self.done} of {until}{self.session.named(self.group)}"
+                raise Stopped(f"{where}; {how}", stopped.number)
             stops = self._advance(until) and may_stop
             if stops or self.done == until or time.monotonic() - self.saved > self.session.options.checkpoint_seconds:
                 self._save()
@@ -218,7 +232,8 @@ class Group:
                 self.state, columns = self.engine.advance(self.state, self.done, count)
         except FaultError as error:
             self._save()
-            raise type(error)(f"{error}; the run is kept up to update {self.done}, resume with --resume") from error
+            how = advice("--resume", "resume=True")
+            raise type(error)(f"{error}; the run is kept up to update {self.done}, resume with {how}") from error
         seconds, count = time.monotonic() - began, len(columns["fault"])
         self._stop_if_diverged(columns.pop("fault"), columns)
         self.session.add_metrics(self.done, self.group, columns)
@@ -275,6 +290,16 @@ class Group:
             f"{FAULTS[fault[row, index] - 1]} became NaN or infinite in update {self.done + row}, seed {self.group[index]}; "
             f"training stopped, the last good checkpoint is {newest}"
         )
+
+
+def _no_return(truncated: np.ndarray) -> str:
+    """Why there is no return, from the part of episodes that ended by their time limit, which is known where any ended."""
+    if not np.isfinite(truncated.astype(float)).any():
+        return "no episode finished"
+    return (
+        "no return: episodes finished, but none that counts, the first in its context or begun early enough to finish there for "
+        "certain; more --context-updates would help;"
+    )
 
 
 def _finite_mean(values: np.ndarray) -> float | None:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from evarl.assessment.assessment import Assessment
 from evarl.assessment.configuration import AssessmentConfig
-from evarl.errors import InputError, unknown_name
+from evarl.errors import InputError, plain_text, unknown_name
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.base_policies import BasePolicy, build_assessment
 from evarl.learning.configuration import TrainConfig, with_settings
@@ -102,7 +102,7 @@ def train(
     path = Path(out) if out is not None else _default_path(settings, resume)
     kept = directory.open_run(path, settings) if resume and os.path.lexists(path / "config.json") else None
     if kept is None:
-        directory.check_free(path)
+        _check_new(path, resume, options)
     elif kept.finished() and kept.config == settings:
         return Run(kept, assessment)
     return _train(_learner(settings, path, kept, options, assessment), path, kept, options)
@@ -188,7 +188,7 @@ def _learner(
 
         check_pool(world, config.rollouts_per_start)
     check_training(config, world)
-    check_log(options.log_megabytes, len(log_parts(options.log_from)), config, world, path)
+    check_log(options.log_megabytes, config, world, path, len(log_parts(options.log_from)))
     keep_compiled_programs()
     console = Console(stderr=True, quiet=options.quiet, soft_wrap=True)
     assessment, frozen = starting_point(config, kept.path if kept else None, console.print, given)
@@ -199,9 +199,7 @@ def _learner(
 
 def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Options) -> Run:
     """Compile, create the run directory unless it is `kept`, and train all groups of seeds in it."""
-    began = time.monotonic()
-    console = Console(stderr=True, quiet=options.quiet, soft_wrap=True)
-    notify = partial(console.print, markup=False, highlight=False)
+    began, notify = time.monotonic(), _console(options)
     engine_for = engines(learner, partial(open_vectorised, how=options.vectorise, notify=notify))
     with compiling(learner.config.world, options.quiet):
         groups = kept.groups if kept else plan_groups(learner, engine_for, options.memory(), options.seeds_per_program)
@@ -219,7 +217,8 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
                 session.warn(None)
                 _train_groups(session, engine_for, interrupted)
             kept.check_there()
-            kept.write_summary(session.summary())
+            period = learner.batch.context_updates if learner.world.contexts else 1
+            kept.write_summary(session.summary(period))
             kept.check_there()
     return Run(kept, learner.assessment)
 
@@ -232,6 +231,19 @@ def _train_groups(session: Session, engine_for: EngineFor, interrupted: Callable
         until = Group(session, engine_for(len(group)), group).train(interrupted, until, may_stop=first)
     if until < kept.config.updates:
         kept.replan(dataclasses.replace(kept.config, updates=until), until)
+
+
+def _check_new(path: Path, resume: bool, options: Options) -> None:
+    """Refuse a place where there is something; say that a run begins if one was to be resumed."""
+    directory.check_free(path)
+    if resume:
+        _console(options)(f"{path}: holds no run to be resumed, so a new one is begun")
+
+
+def _console(options: Options) -> Notify:
+    """Prints lines on standard error, unless the run is to be quiet."""
+    console = Console(stderr=True, quiet=options.quiet, soft_wrap=True)
+    return lambda line: console.print(plain_text(line), markup=False, highlight=False)
 
 
 @contextmanager

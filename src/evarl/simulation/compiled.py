@@ -201,7 +201,8 @@ class CompiledSimulator:
 
     def observations(self, start_states: Any, mapping: Mapping = SAME) -> Array:
         """Observations [k, ...] at the start states of an assessment."""
-        return jax.vmap(lambda physics: mapping.observation(self.world.observation(physics)))(start_states)
+        shown = jax.vmap(lambda physics: mapping.observation(self.world.observation(physics)))
+        return jax.jit(shown)(start_states)  # operation by operation this takes a second in MinAtar
 
     def assess(
         self,

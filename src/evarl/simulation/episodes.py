@@ -9,6 +9,8 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
+from evarl.simulation.rollouts import Batch
+
 
 class StartStates(struct.PyTreeNode):
     """Q states at which rollouts begin. What a state is, only the simulator that made it knows."""
@@ -51,6 +53,10 @@ class Returns(NamedTuple):
     """Σ_t r_t."""
 
 
+NEVER = -(2**30)
+"""A step before every beginning."""
+
+
 class EpisodeClock(struct.PyTreeNode):
     """Running sums of the episodes under way in N environments."""
 
@@ -66,14 +72,24 @@ class EpisodeClock(struct.PyTreeNode):
         zeros = jnp.zeros(environments, jnp.int32)
         return cls(jnp.zeros(environments), jnp.zeros(environments), zeros, zeros if contexts else None)
 
+    def begun_anew(self) -> "EpisodeClock":
+        """All environments at the start of an episode, which is not the first in its context: one was abandoned."""
+        zeros = jax.tree.map(jnp.zeros_like, self.replace(finished=None))
+        return zeros.replace(finished=None if self.finished is None else jnp.maximum(self.finished, 1))
+
 
 def episode_statistics(
-    clock: EpisodeClock, reward: Float[Array, "T N"], done: Bool[Array, "T N"], discount: float
+    clock: EpisodeClock,
+    reward: Float[Array, "T N"],
+    done: Bool[Array, "T N"],
+    discount: float,
+    latest: Int[Array, ""] | int = NEVER,
 ) -> tuple[EpisodeClock, dict[str, Array]]:
     """Mean return, discounted return and length of the episodes that finished in this batch; NaN when none did.
 
-    In a family of worlds only the first episode after contexts were drawn counts: of later ones, which are cut when contexts
-    are drawn anew, those that finish are the short ones.
+    In a family of worlds episodes are cut when contexts are drawn anew, and of those that may be cut the short ones finish.
+    So only those count that began no later than the step `latest` of this batch (see `latest_beginning`), and the first after
+    contexts were drawn.
     """
     before, clock = clock.finished, clock.replace(finished=None)
 
@@ -90,7 +106,9 @@ def episode_statistics(
     if before is not None:
         ended = done.astype(jnp.int32)
         clock = clock.replace(finished=before + ended.sum(axis=0))
-        done &= before[None] + jnp.cumsum(ended, axis=0) == 1
+        step = jnp.arange(len(done), dtype=jnp.int32)[:, None]
+        first = before[None] + jnp.cumsum(ended, axis=0) == 1
+        done &= first | (step - reached.length + 1 <= latest)
     episodes = jnp.sum(done)
 
     def mean(x: Array) -> Array:
@@ -102,6 +120,15 @@ def episode_statistics(
         "discounted_return": mean(reached.discounted),
         "episode_length": mean(reached.length),
     }
+
+
+def latest_beginning(batch: Batch, horizon: int, index: Int[Array, ""] | int) -> Int[Array, ""] | int:
+    """The last step of the batch with this index at which an episode can begin that is certain to finish in its context.
+
+    It may lie before the batch. Where contexts last for fewer steps than an episode may, there is none.
+    """
+    period = batch.context_updates * batch.steps
+    return NEVER if horizon > period else period - horizon - (index % batch.context_updates) * batch.steps
 
 
 def final_slots(steps: int, horizon: int) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from evarl.errors import unknown_name
+from evarl.storage.compiled import RUN_ONCE
 from evarl.worlds.contexts import Context, ContextParameter, site_values
 from evarl.worlds.spaces import Box
 from evarl.worlds.world import Action, Key, World, lenient_promotion, strong
@@ -76,8 +77,6 @@ MULTIPLIERS = (
     ContextParameter("weak-actuator", 1.0, 0.0, 1.0, "multiplies the gain of the first actuator"),
 )
 """What may vary. Masses only grow: a lighter body than Brax's makes the joints of some environments unstable."""
-RUN_ONCE = {"xla_backend_optimization_level": 0}
-"""Compiler options for a program that runs once: it compiles in half the time."""
 
 
 @dataclass(frozen=True, eq=False)

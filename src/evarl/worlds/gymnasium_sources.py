@@ -91,11 +91,27 @@ class Source:
                     said += f"; pip install 'gymnasium[{extra}]'"
                 raise InputError(f"world: '{self.world}' cannot be made here: {said}") from error
             except TypeError as error:
+                if (refused := self._unknown_argument(error)) is not None:
+                    raise refused from error
                 if "'render_mode'" not in str(error):
                     raise
                 raise InputError(
                     f"world: {self.world} takes no render_mode, and cannot be drawn; give its __init__ this argument"
                 ) from error
+
+    def _unknown_argument(self, error: TypeError) -> InputError | None:
+        """The refusal of an argument by `--make` or `env_kwargs` that the environment does not take; None for other errors."""
+        found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if found is None or found[1] not in dict(self.fixed):
+            return None
+        known: list[str] = []
+        with contextlib.suppress(TypeError, ValueError):  # what is written in C has no signature
+            kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+            parameters = inspect.signature(cast(Any, self.maker()[0])).parameters.values()
+            known = [one.name for one in parameters if one.kind in kinds and one.name not in ("self", "render_mode")]
+        if known:
+            return unknown_name("make", found[1], known)
+        return InputError(f"make: unknown '{found[1]}'; {self.identifier} takes no such argument")
 
     def _extra(self) -> str:
         """The extra of Gymnasium that an environment of its own belongs to, as mujoco; "" for those of others."""

@@ -15,6 +15,7 @@ from gymnax.environments.environment import Environment
 from jaxtyping import Array, Bool, Float
 
 from evarl.errors import InputError, unknown_name
+from evarl.keys import unrolled
 from evarl.worlds import classic
 from evarl.worlds.contexts import Context, ContextParameter, around, site_values
 from evarl.worlds.spaces import Box, Space, as_space
@@ -96,7 +97,7 @@ class GymnaxWorld(World):
     def initial(self, key: Key, context: Array | None = None) -> Physics:
         """Draw a start state by Gymnax's reset."""
         with lenient_promotion():
-            _, state = self.environment.reset_env(key, self._settings(context))
+            _, state = self.environment.reset_env(unrolled(key), self._settings(context))
         return strong(state)
 
     def begin(self, physics: Physics, context: Array | None = None) -> tuple[WorldState, Observation]:
@@ -128,7 +129,7 @@ class GymnaxWorld(World):
         """Move by Gymnax's step, without its auto-reset."""
         with lenient_promotion():
             settings = self._settings(context)
-            _, state, reward, terminated, _ = self.environment.step_env(key, physics, action, settings)
+            _, state, reward, terminated, _ = self.environment.step_env(unrolled(key), physics, action, settings)
         return strong(state), jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool)
 
     @property

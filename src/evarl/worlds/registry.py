@@ -17,6 +17,7 @@ from evarl.worlds.world import AnyWorld
 _own: Registry[Callable[..., AnyWorld]] = Registry("world", {})
 
 
+@checked
 def register_world(name: str, make: Callable[..., AnyWorld]) -> None:
     """Make a world of your own available by name, in this process, wherever a world can be named.
 

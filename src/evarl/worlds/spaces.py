@@ -1,6 +1,6 @@
 """Observation and action spaces. Plain data, no JAX."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -15,9 +15,11 @@ class Discrete:
     """The integers 0 … n − 1."""
 
     n: int
+    start: int = field(default=0, compare=False)
+    """The number from which the environment itself counts; policies of this package count from 0 in any case."""
 
     def __str__(self) -> str:
-        return f"Discrete({self.n})"
+        return f"Discrete({self.n}, start={self.start})" if self.start else f"Discrete({self.n})"
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class OwnSpaces:
 def as_space(world: str, role: str, space: Any, kinds: ModuleType, dtype: str = "float32") -> Space:
     """The space of another package, whose kinds are `kinds.Box` and `kinds.Discrete`; discrete observations are one-hot."""
     if isinstance(space, kinds.Discrete):
-        return Discrete(int(space.n)) if role == "action" else Box((int(space.n),), 0.0, 1.0, dtype)
+        first = int(getattr(space, "start", 0))
+        return Discrete(int(space.n), first) if role == "action" else Box((int(space.n),), 0.0, 1.0, dtype)
     if isinstance(space, kinds.Box):
         shape = tuple(space.shape)
         return Box(shape, _bound(space.low, shape), _bound(space.high, shape), dtype)
