@@ -177,3 +177,30 @@ def test_files_and_options_that_are_refused_in_one_line(files, monkeypatch, caps
 def test_options_of_files_are_refused_for_a_run(logged, capsys):
     assert call(["ope", logged, "--policy", "uniform"]) == 2
     assert "policy: is for logs in files" in capsys.readouterr().err
+
+
+def test_the_part_of_the_log_is_said(tmp_path, capsys):
+    out = str(tmp_path / "run")
+    train_tiny(Path(out), beta=0.0, seeds=1, log_megabytes=0.02, log_from="both", horizon=10)
+    few = ["--methods", "fqe-linear", "--resamples", "50"]
+    counts = {}
+    for flags, part, where in (
+        ([], "all", "from a sample of all of training"),
+        (["--log-from", "recent"], "recent", "from the last updates of training"),
+        (["--updates", "1"], "recent", "from the last updates of training"),
+    ):
+        assert call(["ope", out, *few, *flags]) == 0
+        assert where in capsys.readouterr().out
+        record = json.loads((Path(out) / "ope.json").read_text())
+        assert record["log_from"] == record["seeds"][0]["part"] == part
+        counts[" ".join(flags)] = record["seeds"][0]["trajectories"]
+    assert len(set(counts.values())) == 3
+    assert call(["ope", out, *few, "--log-from", "all", "--updates", "1"]) == 2
+    assert "updates: 1 is not allowed for a log of the whole training" in capsys.readouterr().err
+
+
+def test_a_log_in_a_file_has_no_parts(logged, tmp_path, capsys):
+    evarl.load(logged).logged_data(1).save(tmp_path / "log.safetensors")
+    command = ["ope", str(tmp_path / "log.safetensors"), "--policy", logged, "--discount", "0.9", "--log-from", "all"]
+    assert call(command) == 2
+    assert "log-from: is for runs, and" in capsys.readouterr().err

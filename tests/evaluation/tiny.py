@@ -20,7 +20,9 @@ SHARED: list[Path] = []
 """The folder of this session, set by `conftest.py`, in which every run is trained once for all workers."""
 
 
-def train_tiny(out: Path, hidden: int = 8, log_megabytes: float = 0.0, **changes) -> evarl.Run:
+def train_tiny(
+    out: Path, hidden: int = 8, log_megabytes: float = 0.0, log_from: str = "recent", **changes: Any
+) -> evarl.Run:
     """A run of these settings, at `out` and nobody else's: a copy of the one that was trained first."""
     base = preset("navigation")
     network = dataclasses.replace(base.evaluator.network, width=8, layers=1)
@@ -29,7 +31,7 @@ def train_tiny(out: Path, hidden: int = 8, log_megabytes: float = 0.0, **changes
     )
     agent = dataclasses.replace(base.agent, hidden_sizes=(hidden,))
     config = dataclasses.replace(base, agent=agent, evaluator=evaluator, **SETTINGS | changes)
-    return train_once(config, out, log_megabytes=float(log_megabytes))
+    return train_once(config, out, log_megabytes=float(log_megabytes), log_from=log_from)
 
 
 def train_once(config: evarl.TrainConfig, out: Path, **options: Any) -> evarl.Run:

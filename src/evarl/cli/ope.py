@@ -53,6 +53,9 @@ class Ope(PrintsResults, OutsideOptions):
     """Directory of a finished run, or file of a log."""
     seeds: str = "all"
     """Seeds of a run: all, or a list like "0 1 2"; of a run given by --policy, one seed, by default its first."""
+    log_from: Literal["recent", "all"] | None = None
+    """From a run: the part of its log, of the last updates (recent) or the whole training (all); by default what it has, all if
+    it has both."""
     policy: str | None = None
     """Policy to evaluate from a file: uniform, or the directory of a run."""
     policy_import: str | None = None
@@ -110,14 +113,20 @@ def _run(command: Ope) -> None:
 
     from evarl.evaluation.logged import estimate_run, logged_record  # imports JAX
 
-    found = estimate_run(command.log, seeds, command.settings, notify)
-    record = {"run": command.log, "rule": command.settings.rule, "seeds": [logged_record(one) for one in found]}
+    found = estimate_run(command.log, seeds, command.settings, notify, command.log_from)
+    record = {
+        "run": command.log,
+        "rule": command.settings.rule,
+        "log_from": found[0].part,
+        "seeds": [logged_record(one) for one in found],
+    }
     file = write_results(command.out, Path(command.log) / "ope.json", record)
     if command.json:
         print(json.dumps(record | {"file": str(file)}))
         return
     for one in found:
-        title = f"seed {one.seed}: {one.trajectories} trajectories, {one.steps} steps"
+        where = "a sample of all of training" if one.part == "all" else "the last updates of training"
+        title = f"seed {one.seed}: {one.trajectories} trajectories, {one.steps} steps, from {where}"
         _print(one, command.settings.confidence, title)
     print(f"\nresults in {plain_text(str(file))}")
 
@@ -179,6 +188,8 @@ def _check(command: Ope) -> None:
         raise InputError("discount: is missing; must be given for a log in a file, from 0 to 1")
     if command.policy_sb3 is None:
         sb3_policy(command)  # refuses options that belong to it
+    if command.log_from is not None:
+        raise InputError(f"log-from: is for runs, and {command.log} is a file; must be left out")
     if command.return_range is not None and not command.distribution:
         raise InputError("return-range: is for --distribution; must be left out without it")
     if not command.guaranteed and (command.least_return is not None or command.least_reward is not None):

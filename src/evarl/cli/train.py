@@ -50,7 +50,10 @@ class Train(PrintsResults):
     seeds_per_program: int | None = None
     """Greatest number of seeds that are vectorised together; by default as many as fit into memory."""
     log_megabytes: float = 0.0
-    """Disk space for a log of deployment trajectories, for `evarl ope`: the last updates, as many as fit."""
+    """Disk space for a log of deployment trajectories, for `evarl ope`."""
+    log_from: Literal["recent", "all", "both"] = "recent"
+    """What the log holds: the last updates, as many as fit (recent); a uniform sample of the episodes of the whole training
+    (all); or each of these in so much space (both)."""
 
 
 def run(arguments: list[str]) -> None:

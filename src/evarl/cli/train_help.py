@@ -44,6 +44,7 @@ FLAGS: dict[str, dict[str, tuple[str, str]]] = {
         "--out": ("FOLDER", "run directory; by default a new one under runs/"),
         "--resume": ("", "go on from the newest checkpoint in --out"),
         "--log-megabytes": ("X", "disk space for trajectories, for `evarl ope`"),
+        "--log-from": ("PART", "what is logged: recent (the last updates), all (a sample of training) or both"),
         "--quiet": ("", "print no progress"),
         "--json": ("", "print the results as JSON"),
     },

@@ -13,7 +13,7 @@ import numpy as np
 
 from evarl.errors import InputError
 from evarl.evaluation.inputs import AssessedPolicy, agent_policy, opened, outside_given, root_key
-from evarl.evaluation.logged import LoggedSeed, estimate_seed
+from evarl.evaluation.logged import LoggedSeed, estimate_seed, method_label
 from evarl.evaluation.predictions import EvaluatorPredictions, Predictions
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import (
@@ -28,9 +28,10 @@ from evarl.evaluation.results import (
 )
 from evarl.evaluation.scores import average, over_seeds
 from evarl.evaluation.sites import NO_EVALUATOR, SiteEffort, evaluate_sites, left_out
-from evarl.ope.registry import LABELS, LogSettings
+from evarl.ope.registry import LogSettings
 from evarl.ranges import whole
 from evarl.runs.checks import not_fitted
+from evarl.runs.log_plan import Part
 from evarl.runs.run import Run
 from evarl.settings import checked
 from evarl.simulation.episodes import StartStates
@@ -40,6 +41,8 @@ from evarl.sizes import check_rollouts, check_states
 from evarl.truth.monte_carlo import Truth, true_values
 from evarl.worlds.world import Key
 
+OF: dict[Part, str] = {"recent": "the last updates", "all": "all of training"}
+"""Parts of a log in remarks."""
 SITES = 64
 """Sites on which the policies of a family of worlds are evaluated, by default."""
 
@@ -156,7 +159,7 @@ def _evaluated(plan: Measurement, seeds: Sequence[int], key: Key, notify: Callab
 
 def _compared(plan: Measurement, seed: int, kinds: Measured) -> SeedEvaluation:
     """Compare every predictor of a seed with Monte Carlo values at start states and at states that the policy visits."""
-    logged, off_policy = _from_log(plan, seed, {kind: states for kind, (states, _) in kinds.items()})
+    logs, off_policy = _from_log(plan, seed, {kind: states for kind, (states, _) in kinds.items()})
     queries = {}
     for kind, (states, truth) in kinds.items():
         if kind == START and states.distinct == 1:
@@ -175,7 +178,7 @@ def _compared(plan: Measurement, seed: int, kinds: Measured) -> SeedEvaluation:
         undiscounted=average(start.undiscounted),
         assessment=[] if plan.evaluators is None else plan.evaluators.assessed(seed).returns.mean(axis=1).tolist(),
         queries=queries,
-        logged=logged,
+        logs=logs,
     )
 
 
@@ -192,25 +195,26 @@ def _true_values(plan: Measurement, act: Act, key: Key) -> Measured:
 
 def _from_log(
     plan: Measurement, seed: int, kinds: dict[str, StartStates]
-) -> tuple[LoggedSeed | None, dict[str, Predictions]]:
-    """Off-policy estimates, and their values at each kind of states.
+) -> tuple[tuple[LoggedSeed, ...], dict[str, Predictions]]:
+    """Off-policy estimates from each part of the log, and their values at each kind of states.
 
     Values with infinite importance weights are left out; a warning of the estimate reports them.
     """
     found: dict[str, Predictions] = {kind: {} for kind in kinds}
     if plan.ope is None:
-        return None, found
+        return (), found
     observations, elapsed = (
         np.concatenate([np.asarray(getattr(states, what)) for states in kinds.values()])
         for what in ("observation", "elapsed")
     )
-    logged = estimate_seed(plan.run, seed, plan.ope, observations, elapsed)
-    for method, one in logged.estimates.items():
+    parts = (plan.run.log_part("recent", plan.ope.updates),) if plan.ope.updates is not None else plan.run.log_parts
+    logs = tuple(estimate_seed(plan.run, seed, plan.ope, observations, elapsed, part) for part in parts or (None,))
+    for part, method, one in ((log.part, *item) for log in logs for item in log.estimates.items()):
         assert one.state_values is not None
         if np.isfinite(one.state_values).all():
             for kind, values in zip(kinds, np.split(one.state_values, len(kinds)), strict=True):
-                found[kind][LABELS[method]] = values[None]
-    return logged, found
+                found[kind][method_label(method, part, parts)] = values[None]
+    return logs, found
 
 
 def _pooled(truth: Truth) -> Truth:
@@ -278,17 +282,21 @@ def _notes(plan: Measurement, found: Evaluation) -> list[str]:
 
 def _log_notes(seeds: list[SeedEvaluation], settings: LogSettings) -> list[str]:
     """The source of the off-policy estimates, and their warnings."""
-    logs = [seed.logged for seed in seeds if seed.logged is not None]
-    count = sum(log.trajectories for log in logs) / len(logs)
+    parts = [log.part for log in seeds[0].logs]
+    counts = []
+    for number, part in enumerate(parts):
+        count = sum(seed.logs[number].trajectories for seed in seeds) / len(seeds)
+        where = " of training" if len(parts) == 1 and part != "all" else f" from {OF[part]}" if part else ""
+        counts.append(f"{count:.0f} trajectories{where}")
     notes = [
-        f"off-policy estimates: {count:.0f} trajectories of training for each seed; importance sampling estimates the value of "
-        f"a state by the rule {settings.rule}, fitted Q evaluation directly"
+        f"off-policy estimates: {' and '.join(counts)} for each seed; importance sampling estimates the value of a state by the "
+        f"rule {settings.rule}, fitted Q evaluation directly"
     ]
     warned: dict[str, list[str]] = {}
-    for log in logs:
+    for log in (log for seed in seeds for log in seed.logs):
         for method, one in log.estimates.items():
             for warning in one.warnings:
-                warned.setdefault(f"{LABELS[method]}: {warning}", []).append(str(log.seed))
+                warned.setdefault(f"{method_label(method, log.part, parts)}: {warning}", []).append(str(log.seed))
     return notes + [f"seed {', '.join(numbers)}: {warning}" for warning, numbers in warned.items()]
 
 

@@ -13,7 +13,8 @@ from jaxtyping import Int, Shaped
 from evarl.evaluation.inputs import opened
 from evarl.ope.estimation import estimate
 from evarl.ope.log import CollapsedWeights, Estimate, Log
-from evarl.ope.registry import LogSettings
+from evarl.ope.registry import LABELS, LogSettings
+from evarl.runs.log_plan import TITLES, Part
 from evarl.runs.run import Run
 
 DEFAULT = LogSettings()
@@ -25,12 +26,14 @@ FAMILY = (
 
 @dataclass(frozen=True)
 class LoggedSeed:
-    """Estimates for one seed's final policy, from its own log."""
+    """Estimates for one seed's final policy, from one part of its own log."""
 
     seed: int
     trajectories: int
     steps: int
     estimates: dict[str, Estimate]
+    part: Part | None = None
+    """The last updates (recent) or the whole training (all); None for a log in a file."""
 
 
 def estimate_run(
@@ -38,8 +41,9 @@ def estimate_run(
     seeds: Sequence[int] | None = None,
     settings: LogSettings = DEFAULT,
     notify: Callable[[str], None] = lambda line: None,
+    part: Part | None = None,
 ) -> list[LoggedSeed]:
-    """Estimates of J for the final policy of each seed."""
+    """Estimates of J for the final policy of each seed, from a part of the log as `Run.logged_data` takes it."""
     run = opened(run)
     settings.validate()
     if run.world.contexts:
@@ -47,7 +51,7 @@ def estimate_run(
     found = []
     for seed in run.seeds if seeds is None else seeds:
         notify(f"{run.path}: seed {seed}")
-        found.append(estimate_seed(run, seed, settings))
+        found.append(estimate_seed(run, seed, settings, part=part))
     return found
 
 
@@ -57,13 +61,26 @@ def estimate_seed(
     settings: LogSettings,
     states: Shaped[np.ndarray, "Q ..."] | None = None,
     times: Int[np.ndarray, " Q"] | None = None,
+    part: Part | None = None,
 ) -> LoggedSeed:
     """Estimates of J for one seed's final policy, and of V at given states, observed at these steps."""
-    log = Log(run.logged_data(seed, settings.updates), run.config.discount, states, times)
+    part = run.log_part(part, settings.updates)
+    log = Log(run.logged_data(seed, settings.updates, part), run.config.discount, states, times)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollapsedWeights)  # they are part of the estimates
         estimates = estimate(log, run.target_policy(seed), settings, settings.methods)
-    return LoggedSeed(seed, log.data.trajectories, int(np.asarray(log.data.mask).sum()), estimates)
+    return LoggedSeed(seed, log.data.trajectories, int(np.asarray(log.data.mask).sum()), estimates, part)
+
+
+def method_label(method: str, part: Part | None, parts: Sequence[Part | None]) -> str:
+    """Name of a method in tables, with the part of the log where there are several."""
+    return LABELS[method] if len(parts) < 2 or part is None else f"{LABELS[method]}, {TITLES[part]}"
+
+
+def method_labels() -> list[str]:
+    """All names that methods may have in tables, the parts of the log one after another."""
+    parts: list[Part | None] = [None, *TITLES]
+    return [method_label(method, part, [None] if part is None else parts) for part in parts for method in LABELS]
 
 
 def logged_record(found: LoggedSeed) -> dict[str, Any]:

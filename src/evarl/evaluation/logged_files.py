@@ -152,7 +152,7 @@ def quantiles(found: ReturnDistribution) -> dict[str, tuple[float, tuple[float, 
 def log_record(found: LoggedFile) -> dict[str, Any]:
     """What a log says, as plain data for JSON."""
     record: dict[str, Any] = {"log": found.log, "policy": found.policy, "discount": found.discount}
-    record |= {name: value for name, value in logged_record(found.found).items() if name != "seed"}
+    record |= {name: value for name, value in logged_record(found.found).items() if name not in ("seed", "part")}
     if (one := found.distribution) is not None:
         record["distribution"] = {
             "estimand": one.estimand,

@@ -7,12 +7,11 @@ import numpy as np
 from jaxtyping import Float
 
 from evarl.evaluation.described import described_evaluation
-from evarl.evaluation.logged import LoggedSeed
+from evarl.evaluation.logged import LoggedSeed, method_labels
 from evarl.evaluation.predictions import Predictions
 from evarl.evaluation.predictors import EVALUATOR, ORDER, SITE_ORDER, SITE_WITHOUT, WITHOUT, ZEROED
 from evarl.evaluation.scores import UNKNOWN, MeanAndError, Score, average, root, score, skill
 from evarl.ope.metrics import PolicyMetrics, policy_metrics
-from evarl.ope.registry import LABELS
 from evarl.stats import spearman
 from evarl.truth.monte_carlo import Truth
 
@@ -52,8 +51,8 @@ class SeedEvaluation:
     """Mean return of each scenario in a fresh assessment; empty without an evaluator."""
     queries: dict[str, Queries]
     """By kind of states: start and visited."""
-    logged: LoggedSeed | None = None
-    """Off-policy estimates from the log, if requested."""
+    logs: tuple[LoggedSeed, ...] = ()
+    """Off-policy estimates from each part of the log, if requested."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +177,7 @@ def predicted(seeds: Sequence[SeedEvaluation], kind: str) -> MeanAndError:
 
 def _shared(columns: Sequence[Collection[str]], kind: str) -> list[str]:
     """Predictors that every seed has, in the order of tables."""
-    every = (*(SITE_ORDER if kind == SITE else ORDER), *LABELS.values())
+    every = (*(SITE_ORDER if kind == SITE else ORDER), *method_labels())
     return [name for name in every if all(name in column for column in columns)]
 
 

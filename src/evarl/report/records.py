@@ -71,14 +71,15 @@ def _site(found: AssessmentResult) -> dict[str, Any]:
 
 
 def _seed(seed: SeedEvaluation, points: bool) -> dict[str, Any]:
+    logs = [logged_record(one) for one in seed.logs]  # recent first
     return {
         "seed": seed.seed,
         "return_discounted": dataclasses.asdict(seed.discounted),
         "return_undiscounted": dataclasses.asdict(seed.undiscounted),
         "assessment": seed.assessment,
         "queries": {kind: _queries(queries, points) for kind, queries in seed.queries.items()},
-        "logged": None if seed.logged is None else logged_record(seed.logged),
-    }
+        "logged": logs[0] if logs else None,
+    } | ({"logged_all": logs[1]} if len(logs) > 1 else {})
 
 
 def _queries(queries: Queries, points: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ policy/seed-0.safetensors             the final policy of each seed
 evaluator/seed-0.safetensors          its evaluator (evaluation-aware runs)
 calibrated/seed-0.safetensors         the same with what it knows of perturbed policies (once it was asked about a policy)
 log/seeds-0-3/updates-*.…             deployment trajectories of the last updates (on request)
+log-all/seeds-0-3/updates-*.…         a sample of those of the whole training (on request)
 summary.json                          returns, time and memory of the finished run
 """
 
@@ -28,6 +29,7 @@ from typing import Any, cast
 
 from evarl.errors import FaultError, FileError, InputError, advice
 from evarl.learning.configuration import TrainConfig, differences
+from evarl.runs.log_plan import FOLDERS as LOGS, LogFrom, Part, log_parts
 from evarl.runs.provenance import commit, versions
 from evarl.storage.files import FIRST, LAYOUT, check_layout, delete, reason, refuse_links_out, write_bytes
 from evarl.storage.modules import check_network, check_world
@@ -41,15 +43,17 @@ FIELDS = {
     "config",
     "seed_groups",
     "log_megabytes",
+    "log_from",
     "versions",
     "commit",
     "planned",
     "sha256",
 }
-"""Fields of config.json; `planned` is there if the number of updates was changed after the run had begun."""
+"""Fields of config.json; `planned` is there if the number of updates was changed after the run had begun, `log_from` unless it is
+recent."""
 LEFT_OVER = re.compile(r"\.(metrics\.parquet|summary\.json|[\w-]+\.safetensors)\.[a-z0-9_]{8}")
 """Names of temporary files (`evarl.storage.files`) that a killed process has left."""
-GROUPED = ("checkpoints", "tensorboard", "log")
+GROUPED = ("checkpoints", "tensorboard", *LOGS.values())
 """Folders with a folder for each group of seeds."""
 Fill = Callable[[Path], None]
 CALIBRATED = "calibrated"
@@ -68,7 +72,7 @@ class RunDirectory:
         self.summary = path / "summary.json"
 
     def folder(self, kind: str, group: list[int]) -> Path:
-        """Folder of checkpoints, tensorboard or log of a group of seeds."""
+        """Folder of checkpoints, tensorboard or a part of the log of a group of seeds."""
         return self.path / kind / f"seeds-{group[0]}-{group[-1]}"
 
     def file(self, kind: str, seed: int) -> Path:
@@ -77,8 +81,18 @@ class RunDirectory:
 
     @property
     def log_megabytes(self) -> float:
-        """Disk space for the log of each run."""
+        """Disk space for each part of the log."""
         return float(self.about["log_megabytes"])
+
+    @property
+    def log_parts(self) -> tuple[Part, ...]:
+        """The parts of the log; none without one."""
+        return log_parts(self.about.get("log_from", "recent")) if self.log_megabytes else ()
+
+    @property
+    def planned(self) -> list[int]:
+        """The numbers of updates that training was planned to have, the last one of them now."""
+        return [updates for _, updates in self.about.get("planned", [])] + [self.config.updates]
 
     def finished(self) -> bool:
         """Whether all updates of all seeds are done."""
@@ -144,7 +158,12 @@ class RunDirectory:
 
 
 def create(
-    path: Path, config: TrainConfig, groups: list[list[int]], fill: Fill = lambda path: None, log_megabytes: float = 0.0
+    path: Path,
+    config: TrainConfig,
+    groups: list[list[int]],
+    fill: Fill = lambda path: None,
+    log_megabytes: float = 0.0,
+    log_from: LogFrom = "recent",
 ) -> RunDirectory:
     """Create the directory with config.json and what `fill` adds, in one step, so that it is never half-made."""
     check_free(path)
@@ -155,6 +174,7 @@ def create(
         "config": config.to_dict(),
         "seed_groups": groups,
         "log_megabytes": log_megabytes,
+        **({} if log_from == "recent" else {"log_from": log_from}),
         "versions": versions(),
         "commit": commit(),
     }
@@ -210,6 +230,7 @@ def open_run(
     groups = _groups(file, about.get("seed_groups"), kept)
     if not as_declared(float, about.get("log_megabytes"), f"{file}, log_megabytes") >= 0:
         raise FileError(f"{file}, log_megabytes: is {about['log_megabytes']}; must be at least 0")
+    as_declared(cast(Any, LogFrom), about.get("log_from", "recent"), f"{file}, log_from")
     as_declared(cast(Any, tuple[tuple[int, ...], ...]), about.get("planned", []), f"{file}, planned")
     if config is not None:
         _check_same(path, kept, config)

@@ -118,11 +118,11 @@ def _kept_policies(config: TrainConfig, observation: int) -> float:
     return 4.0 * slots * matrix_entries(observation, *config.agent.hidden_sizes)
 
 
-def check_log(megabytes: float, config: TrainConfig, world: AnyWorld, out: Path) -> None:
-    """Raise InputError if the disk has no room for the log of trajectories, or for the policies of all seeds."""
+def check_log(megabytes: float, config: TrainConfig, world: AnyWorld, out: Path, parts: int = 1) -> None:
+    """Raise InputError if the disk has no room for the parts of the log of trajectories, or for the policies of all seeds."""
     space = world.observation_space
     batch = float(config.environments) * config.steps * (observation_bytes(space) + STEP_BYTES)
-    log = min(megabytes * 2**20, batch * config.updates * config.seeds)
+    log = parts * min(megabytes * 2**20, batch * config.updates * config.seeds)
     check_disk("log-megabytes", megabytes, log, out)
     policies = 8.0 * matrix_entries(space.size, *config.agent.hidden_sizes) * config.seeds
     check_disk("seeds", config.seeds, policies, out)

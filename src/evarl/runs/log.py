@@ -1,20 +1,20 @@
 """Logs of deployment trajectories, written during training on request, for off-policy evaluation.
 
-A log holds the batches of the last updates, as many as fit into a given size. Each step has its log-probability under the
-policy that took it.
+A log holds batches of the updates that its plan names (`evarl.runs.log_plan`). Each step has its log-probability under the policy
+that took it.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from evarl.agents.trajectory import Trajectory
 from evarl.errors import FileError, InputError
-from evarl.learning.learner import Learner
 from evarl.ope.dataset import LoggedData
+from evarl.runs.log_plan import Plan
 from evarl.storage.files import delete
 from evarl.storage.tensors import load_arrays, save_tree
 
@@ -27,22 +27,26 @@ FIELDS = tuple(name for name in Trajectory.__dataclass_fields__ if name not in (
 class LogWriter:
     """Writes files of consecutive updates; none extends over a checkpoint, so that a resumed run can replace later ones."""
 
-    def __init__(self, folder: Path, first: int, done: int):
-        self.first = first
-        """First update that is logged."""
+    def __init__(self, folder: Path, plan: Plan, done: int):
+        self.plan = plan
         self._folder = folder
-        self._batches: list[Trajectory] = []
+        self._batches: list[dict[str, np.ndarray]] = []
         self._next = self._bytes = 0
         for path, (begins, ends) in _files(folder):
-            # later than the checkpoint that is resumed, and written again; or earlier than the log of a run that was made longer
-            if begins >= done or ends < first:
+            # later than the checkpoint that is resumed, and written again; or not in the plan of a run that was made longer
+            if begins >= done or not plan.recorded[begins : ends + 1].any():
                 delete(path)
 
     def add(self, update: int, batch: Trajectory) -> None:
-        """Add the batch of an update, [seeds, T, N, ...]."""
-        self._batches.append(batch)
+        """Add the batch of an update, [seeds, T, N, ...], if the plan has it."""
+        if not self.plan.recorded[update]:
+            return
+        if update != self._next:
+            self.flush()
+        kept = {name: _of_environments(name, getattr(batch, name), self.plan.environments) for name in FIELDS}
+        self._batches.append(kept)
         self._next = update + 1
-        self._bytes += sum(leaf.nbytes for leaf in jax.tree.leaves(batch))
+        self._bytes += sum(field.nbytes for field in kept.values())
         if self._bytes > FLUSH_BYTES:
             self.flush()
 
@@ -50,35 +54,56 @@ class LogWriter:
         """Write the batches that are held in memory."""
         if not self._batches:
             return
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *self._batches)  # [updates, seeds, T, N, ...]
+        fields = {
+            name: np.stack([one[name] for one in self._batches]) for name in FIELDS
+        }  # [updates, seeds, T, N, ...]
         begins, ends = self._next - len(self._batches), self._next - 1
-        fields = {name: getattr(stacked, name) for name in FIELDS}
         save_tree(self._folder / f"updates-{begins:09d}-{ends:09d}.safetensors", fields, {"kind": "log"})
         self._batches, self._bytes = [], 0
 
 
-def first_logged_update(learner: Learner, megabytes: float) -> int:
-    """The first update to be logged, so that the batches of all seeds from there on fit into the given size."""
-    config = learner.config
-    steps, environments = config.steps, config.environments
-    space, actions = learner.world.observation_space, learner.agent.action_space
-    observation = space.size * np.dtype(space.dtype).itemsize
-    action = 4 * getattr(actions, "size", 1)
-    slots = steps // learner.world.horizon + 2
-    one_batch = environments * (steps * (observation + action + 14) + (slots + 1) * observation)
-    return max(0, config.updates - int(megabytes * 2**20 // (one_batch * config.seeds)))
+class Logs:
+    """All parts of the log of a group of seeds; there may be none."""
+
+    def __init__(self, writers: Sequence[LogWriter], updates: int):
+        self._writers = writers
+        self._due = np.zeros(updates, bool)
+        for writer in writers:
+            self._due |= writer.plan.recorded
+
+    def due(self, update: int) -> bool:
+        """Whether the batch of an update is logged."""
+        return bool(self._due[update])
+
+    def unlogged(self, update: int) -> int:
+        """The number of updates from this one on until the next that is logged, or the end."""
+        later = self._due[update:]
+        return int(later.argmax()) if later.any() else len(later)
+
+    def add(self, update: int, batch: Trajectory) -> None:
+        """Add the batch of an update, [seeds, T, N, ...], to the parts that have it."""
+        for writer in self._writers:
+            writer.add(update, batch)
+
+    def flush(self) -> None:
+        """Write the batches that are held in memory."""
+        for writer in self._writers:
+            writer.flush()
 
 
-def read_log(folder: Path, position: int, last: int | None = None) -> LoggedData:
+def read_log(folder: Path, position: int, last: int | None = None, plan: Plan | None = None) -> LoggedData:
     """Complete trajectories of the seed at a position of its group, from the last `last` updates (all by default).
 
-    Trajectories that began before the log, or had not ended with it, are left out.
+    Trajectories that began before an unbroken row of updates, or had not ended with it, are left out, and with a plan those that
+    it does not count.
     """
-    parts = []
     files = list(_files(folder))
     if not files:
         raise FileError(f"{folder}: there is no log; train with --log-megabytes")
     end = files[-1][1][1] + 1
+    if plan is not None:
+        _check_all_there(folder, [updates for _, updates in files], plan)
+    parts: list[tuple[int, dict[str, np.ndarray]]] = []
     for path, (begins, ends) in files:
         if last is not None and ends < end - last:
             continue
@@ -86,17 +111,43 @@ def read_log(folder: Path, position: int, last: int | None = None) -> LoggedData
         if about.get("kind") != "log" or arrays.keys() != set(FIELDS) or not _fit(arrays, ends - begins + 1, position):
             raise FileError(f"{path}: is not the log of a run")
         skipped = 0 if last is None else max(0, end - last - begins)
-        parts.append({name: x[skipped:, position] for name, x in arrays.items()})
-    if len({tuple((part[name].shape[1:], part[name].dtype) for name in FIELDS) for part in parts}) > 1:
+        one = {name: x[skipped:, position] for name, x in arrays.items()}
+        if plan is not None:  # in order; and a run that was made longer may have written more of them before
+            one = {name: _of_environments(name, x, np.argsort(plan.environments)) for name, x in one.items()}
+        parts.append((begins + skipped, one))
+    if len({tuple((part[name].shape[1:], part[name].dtype) for name in FIELDS) for _, part in parts}) > 1:
         raise FileError(f"{folder}: its files have different shapes; they must be of one run")
-    batches = {name: np.concatenate([part[name] for part in parts]) for name in FIELDS}
-    episodes = list(_episodes(batches))
+    episodes = [episode for first, batches in _rows(parts) for episode in _episodes(batches, first, plan)]
     if not episodes:
         raise FileError(f"{folder}: holds no complete trajectory; log more updates, or train with more steps")
     try:
         return LoggedData.from_episodes(episodes)
     except InputError as error:
         raise FileError(f"{folder}: {error}") from error
+
+
+def _of_environments(name: str, field: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """A field of a batch [seeds or updates, T, N, ...], or of the observations after it [seeds or updates, N, ...]."""
+    return np.take(field, chosen, axis=1 if name == "last_observation" else 2)
+
+
+def _check_all_there(folder: Path, present: list[tuple[int, int]], plan: Plan) -> None:
+    """Raise FileError if an update of the plan is missing before the last that is there: the sample would not be uniform."""
+    found = np.zeros(max(len(plan.recorded), present[-1][1] + 1), bool)
+    for begins, ends in present:
+        found[begins : ends + 1] = True
+    missing = np.flatnonzero(plan.recorded[: present[-1][1]] & ~found[: len(plan.recorded)][: present[-1][1]])
+    if missing.size:
+        raise FileError(f"{folder}: update {missing[0]} is missing; the log must have all updates that were logged")
+
+
+def _rows(parts: list[tuple[int, dict[str, np.ndarray]]]) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Batches of unbroken rows of updates, each with its first update."""
+    ends = [first + len(part["reward"]) for first, part in parts]
+    breaks = [i for i in range(1, len(parts)) if parts[i][0] != ends[i - 1]]
+    for begin, end in itertools.pairwise([0, *breaks, len(parts)]):
+        row = [part for _, part in parts[begin:end]]
+        yield parts[begin][0], {name: np.concatenate([part[name] for part in row]) for name in FIELDS}
 
 
 def _fit(arrays: dict[str, np.ndarray], updates: int, position: int) -> bool:
@@ -118,12 +169,14 @@ def _fit(arrays: dict[str, np.ndarray], updates: int, position: int) -> bool:
     )
 
 
-def _episodes(batches: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
+def _episodes(batches: dict[str, np.ndarray], first: int = 0, plan: Plan | None = None) -> Iterator[dict[str, Any]]:
     """The complete episodes in batches of consecutive updates, [updates, T, N, ...], one environment after another.
 
-    An episode that was cut, because contexts were drawn anew or a run on the host was resumed, is left out.
+    An episode that was cut, because contexts were drawn anew or a run on the host was resumed, is left out; and with a plan one
+    that begins in an update that does not count. The batches are those of the update `first` and later ones.
     """
     updates, steps, environments = batches["reward"].shape
+    counted = np.ones(updates, bool) if plan is None else plan.counted[first : first + updates]
     stream = {
         name: batches[name].reshape(updates * steps, environments, *batches[name].shape[3:])
         for name in ("observation", "action", "reward", "log_prob", "terminated", "truncated", "start_label")
@@ -136,6 +189,8 @@ def _episodes(batches: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
             if not starts.size:
                 continue
             begin = after + int(starts[-1])
+            if not counted[begin // steps]:
+                continue
             update, step = divmod(int(end), steps)
             slot = int(batches["truncated"][update, :step, n].sum())
             truncated = bool(stream["truncated"][end, n])

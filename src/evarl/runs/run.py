@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from evarl.agents.actor_critic import PolicyState
 from evarl.agents.distributions import world_action
 from evarl.assessment.assessment import Assessment
-from evarl.errors import FileError, InputError, plain_text
+from evarl.errors import FileError, InputError, plain_text, unknown_name
 from evarl.evaluators.evaluator import LearntEvaluator
 from evarl.learning.configuration import TrainConfig
 from evarl.learning.learner import Learner, make_learner
@@ -29,6 +29,7 @@ from evarl.runs.checks import check_finite, check_own, not_fitted
 from evarl.runs.directory import CALIBRATED, RunDirectory, open_run
 from evarl.runs.export import export_policy
 from evarl.runs.log import read_log
+from evarl.runs.log_plan import FOLDERS, Part, plan_log
 from evarl.runs.metrics import MetricsTable
 from evarl.settings import conforming
 from evarl.storage.tensors import as_tree, load_arrays
@@ -270,21 +271,43 @@ class Run:
         every = jnp.asarray(spread_contexts(self.world.contexts, CONTEXTS))
         return jax.vmap(lambda one: agent.value(policy, observation, one))(every).mean(axis=0)
 
-    def logged_data(self, seed: int | None = None, updates: int | None = None) -> LoggedData:
-        """Deployment trajectories of a seed's last updates; requires training with `log_megabytes`."""
-        seed = self._seed(seed)
-        if self._directory.log_megabytes == 0:
-            raise InputError(f"{self.path}: has no log of trajectories; train with --log-megabytes")
-        if updates is not None:
-            whole("updates", updates)
+    @property
+    def log_parts(self) -> tuple[Part, ...]:
+        """The parts of the log: recent (the last updates), all (a sample of the whole training), both, or none."""
+        return self._directory.log_parts
+
+    def logged_data(self, seed: int | None = None, updates: int | None = None, part: Part | None = None) -> LoggedData:
+        """Deployment trajectories of a seed; requires training with `log_megabytes`.
+
+        Of the whole training (`part="all"`) where these were logged, or of the last updates ("recent"): all that were logged, or
+        so many `updates` of them.
+        """
+        seed, part = self._seed(seed), self.log_part(part, updates)
         group = next(group for group in self._directory.groups if seed in group)
-        folder = self._directory.folder("log", group)
-        data = read_log(folder, group.index(seed), updates)
+        folder = self._directory.folder(FOLDERS[part], group)
+        plan = None
+        if part == "all":
+            plan = plan_log(part, self.learner, self._directory.log_megabytes, self._directory.planned)
+        data = read_log(folder, group.index(seed), updates, plan)
         shown, taken = self.world.observation_space.shape, self.learner.agent.action_space
         action = (taken.size,) if isinstance(taken, Box) else ()
         if (data.observation.shape[2:], data.action.shape[2:]) != (shown, action):
             raise FileError(f"{folder}: is not a log of {self.config.world}")
         return data
+
+    def log_part(self, part: Part | None = None, updates: int | None = None) -> Part:
+        """The part of the log that is asked for, if there is one: unless it is said, all, or recent for a number of updates."""
+        if not self.log_parts:
+            raise InputError(f"{self.path}: has no log of trajectories; train with --log-megabytes")
+        if part is not None and part not in get_args(Part):
+            raise unknown_name("part", str(part), get_args(Part))
+        if part is not None and part not in self.log_parts:
+            raise InputError(f"{self.path}: has no log of this part, {part}; train with --log-from {part} or both")
+        if updates is not None:
+            whole("updates", updates)
+            if part == "all" or "recent" not in self.log_parts:
+                raise InputError(f"updates: {updates} is not allowed for a log of the whole training; must be left out")
+        return part or ("recent" if updates is not None or "all" not in self.log_parts else "all")
 
     def target_policy(self, seed: int | None = None) -> TargetPolicy:
         """The final policy of a seed, for off-policy evaluation."""

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pyarrow as pa
 
-from evarl.errors import DivergedError, FaultError, advice, unknown_name
+from evarl.errors import DivergedError, FaultError, InputError, advice, unknown_name
 from evarl.learning.engines import CAPACITY, Engine
 from evarl.learning.learner import FAULTS
 from evarl.ranges import real, whole
@@ -21,7 +21,8 @@ from evarl.runs.checks import cautions, written_by
 from evarl.runs.chunks import Callback, Chunk
 from evarl.runs.directory import RunDirectory
 from evarl.runs.events import EventWriter
-from evarl.runs.log import LogWriter, first_logged_update
+from evarl.runs.log import Logs, LogWriter
+from evarl.runs.log_plan import FOLDERS, LogFrom, plan_log
 from evarl.runs.metrics import MetricsTable
 from evarl.runs.progress import ProgressBar
 from evarl.settings import conforming
@@ -46,6 +47,7 @@ class Options:
     memory_gib: float | None = None
     seeds_per_program: int | None = None
     log_megabytes: float = 0.0
+    log_from: LogFrom = "recent"
     watch: Callable[[int, int], None] = lambda done, of: None
     callbacks: tuple[Callback, ...] = ()
     vectorise: Vectorise = "auto"
@@ -60,6 +62,10 @@ class Options:
         if self.seeds_per_program is not None:
             whole("seeds-per-program", self.seeds_per_program)
         real("log-megabytes", self.log_megabytes, least=0)
+        if self.log_from not in get_args(LogFrom):
+            raise unknown_name("log-from", str(self.log_from), get_args(LogFrom))
+        if self.log_from != "recent" and not self.log_megabytes:
+            raise InputError(f"log-from: {self.log_from} has no effect without log-megabytes; must be given with them")
 
     def memory(self) -> int:
         """Bytes that the run may use."""
@@ -170,11 +176,17 @@ class Group:
         session.begin(group, self.done)
         per_update = self.config.environments * self.config.steps
         self.events = EventWriter(self.kept.folder("tensorboard", group), self.done * per_update)
-        first = first_logged_update(engine.learner, self.kept.log_megabytes)
-        self.log = LogWriter(self.kept.folder("log", group), first, self.done)
+        self.log = self._logs()
         self.unsaved: list[Chunk] = []
         self.saved = time.monotonic()
         self.chunk = 1
+
+    def _logs(self) -> Logs:
+        """The parts of the log, as far as they were written before the checkpoint that is resumed."""
+        sizes = self.engine.learner, self.kept.log_megabytes, self.kept.planned
+        plans = {part: plan_log(part, *sizes) for part in self.kept.log_parts}
+        folders = {part: self.kept.folder(FOLDERS[part], self.group) for part in plans}
+        return Logs([LogWriter(folders[part], plan, self.done) for part, plan in plans.items()], self.config.updates)
 
     def train(self, interrupted: Callable[[], Stopped | None], until: int, may_stop: bool) -> int:
         """Make the updates that are left of `until`, with checkpoints in between, and write the policies and evaluators.
@@ -208,15 +220,15 @@ class Group:
                 self._save()
 
     def _advance(self, until: int) -> bool:
-        """Make one chunk of updates (once the log has begun one update, which is logged); whether a callback asks to stop."""
+        """Make one chunk of updates, or one update that is logged; whether a callback asks to stop."""
         began = time.monotonic()
-        logged = self.done >= self.log.first
+        logged = self.log.due(self.done)
         try:
             if logged:
                 self.state, columns, batch = self.engine.advance_logged(self.state, self.done)
                 self.log.add(self.done, batch)
             else:
-                count = min(self.chunk, min(self.log.first, until) - self.done, CAPACITY)
+                count = min(self.chunk, self.log.unlogged(self.done), until - self.done, CAPACITY)
                 self.state, columns = self.engine.advance(self.state, self.done, count)
         except FaultError as error:
             self._save()
@@ -229,7 +241,8 @@ class Group:
         self.unsaved.append(chunk)
         self.done += count
         self.session.show(chunk)
-        self.chunk = max(1, min(2 * count, int(count * CHUNK_SECONDS / seconds)))
+        if not logged:  # single updates say little of the time of many
+            self.chunk = max(1, min(2 * self.chunk, int(count * CHUNK_SECONDS / seconds)))
         try:
             return self.session.call_back(chunk)
         except Exception as error:

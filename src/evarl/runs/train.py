@@ -28,6 +28,7 @@ from evarl.runs.chunks import Callback
 from evarl.runs.directory import RunDirectory
 from evarl.runs.groups import EngineFor, engines, plan_groups
 from evarl.runs.limits import check_log, check_training
+from evarl.runs.log_plan import LogFrom, log_parts
 from evarl.runs.machine import keep_compiled_programs, run_programs_inline
 from evarl.runs.progress import compiling
 from evarl.runs.reuse import reused_assessment
@@ -58,6 +59,7 @@ def train(
     memory_gib: float | None = None,
     seeds_per_program: int | None = None,
     log_megabytes: float = 0.0,
+    log_from: LogFrom = "recent",
     watch: Callable[[int, int], None] = lambda done, of: None,
     callbacks: Sequence[Callback] = (),
     vectorise: Vectorise = "auto",
@@ -72,18 +74,17 @@ def train(
         env_kwargs: arguments of `env`.
         assessment: settings of the assessment, or an assessment, whose mappings `evarl.load` needs again if it has any.
         out: the run directory; by default a new one under `runs/`, named after the world and the settings.
-        resume: continue the run in `out` from its newest checkpoint, or start it if there is none. With more `updates` than
-            it was started with, a finished run goes on too.
+        resume: continue the run in `out`, or start it if there is none. With more `updates`, a finished run goes on too.
         quiet: print nothing.
         checkpoint_seconds: time between two checkpoints.
         memory_gib: memory that the run may use; by default most of what is free.
         seeds_per_program: greatest number of seeds that are vectorised together; by default as many as fit into memory.
-        log_megabytes: disk space for a log of trajectories of the last updates; a resumed run keeps its value.
-        callbacks: functions of the metrics of each chunk of updates (`evarl.callbacks.Chunk`); training stops once one
-            returns True. If one raises, the run is saved first.
+        log_megabytes: disk space for each part of a log of trajectories; a resumed run keeps its value, and that of `log_from`.
+        log_from: the last updates (recent), a uniform sample of the episodes of the whole training (all), or both parts.
+        callbacks: functions of each `evarl.callbacks.Chunk`; one that returns True stops training, as does one that raises.
         watch: called now and then with the number of updates done and of all updates.
-        vectorise: whether Gymnasium's environments are stepped in this process (sync) or in several (processes); auto measures
-            a step. Results are the same; those of envpool are others, and resumed ones not those of one piece.
+        vectorise: whether Gymnasium's environments are stepped in this process (sync) or in several (processes), with the same
+            results; auto measures a step. Results of envpool are others, and resumed ones not those of one piece.
         changes: settings to change, where `agent={"algorithm": "ppo"}` changes fields of a field.
 
     >>> import evarl, tempfile
@@ -95,7 +96,7 @@ def train(
         changes, assessment = changes | {"assessment": assessment}, None
     settings = _with_environment(config, env, env_kwargs or {}, changes)
     settings.validate()
-    limits = memory_gib, seeds_per_program, log_megabytes
+    limits = memory_gib, seeds_per_program, log_megabytes, log_from
     options = Options(quiet, checkpoint_seconds, *limits, watch, tuple(callbacks), vectorise)
     options.validate()
     path = Path(out) if out is not None else _default_path(settings, resume)
@@ -187,7 +188,7 @@ def _learner(
 
         check_pool(world, config.rollouts_per_start)
     check_training(config, world)
-    check_log(options.log_megabytes, config, world, path)
+    check_log(options.log_megabytes, config, world, path, len(log_parts(options.log_from)))
     keep_compiled_programs()
     console = Console(stderr=True, quiet=options.quiet, soft_wrap=True)
     assessment, frozen = starting_point(config, kept.path if kept else None, console.print, given)
@@ -206,7 +207,7 @@ def _train(learner: Learner, path: Path, kept: RunDirectory | None, options: Opt
     with postponed() as interrupted:
         if kept is None:
             fill = partial(_save_assessment, learner.assessment)
-            kept = directory.create(path, learner.config, groups, fill, options.log_megabytes)
+            kept = directory.create(path, learner.config, groups, fill, options.log_megabytes, options.log_from)
         seconds = time.monotonic() - began
         with kept.locked(), _closing(options.callbacks):
             if kept.config != learner.config:

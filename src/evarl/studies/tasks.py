@@ -10,6 +10,7 @@ import numpy as np
 from evarl.assessment.assessment import Assessment
 from evarl.evaluation.evaluate import evaluate
 from evarl.evaluation.held_out import by_states, folds, held_out_errors, truth_noise
+from evarl.evaluation.logged import LoggedSeed, method_label
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
 from evarl.evaluation.results import SeedEvaluation
 from evarl.evaluation.scores import Score
@@ -21,6 +22,7 @@ from evarl.ope.registry import LABELS, LogSettings
 from evarl.ope.settings import FQEConfig
 from evarl.report.pictures import CHANNELS
 from evarl.runs.assessments import load_assessment, save_assessment, save_evaluator
+from evarl.runs.log_plan import FOLDERS, LogFrom, Part
 from evarl.runs.machine import keep_compiled_programs
 from evarl.runs.played import load_played, save_played
 from evarl.runs.run import Run
@@ -31,7 +33,7 @@ from evarl.theory.tabular_study import tabular_study
 CURVE_POINTS = 60
 """Points of a learning curve: means over equal intervals of training."""
 SHOWN = (EVALUATOR, CRITIC, LABELS["fqe"])
-"""Predictors whose single predictions are stored, for figures of true against predicted values."""
+"""Predictors whose single predictions are stored, for figures of true against predicted values; FQE from the last updates."""
 ABOUT = ("world", "discount", "horizon", "start_states", "shuffled_with")
 TIMES = ("seconds", "compile_seconds", "steps_per_second", "peak_memory_gib")
 """Parts of an evaluation, and of a run's summary, that are stored."""
@@ -55,7 +57,8 @@ def train_and_evaluate(job: Job, store: Store) -> dict[str, Any]:
 
     store.report_progress(job, 0.0, "compiling")
     log = settings["log_megabytes"] * config.seeds
-    run = train(config, out=folder, resume=True, quiet=True, log_megabytes=log, watch=watch)
+    parts: LogFrom = "both" if log else "recent"
+    run = train(config, out=folder, resume=True, quiet=True, log_megabytes=log, log_from=parts, watch=watch)
     fqe = FQEConfig(time_feature=True, steps=settings["fqe_steps"])
     ope = LogSettings(methods=tuple(settings["methods"]), fqe=fqe, resamples=200) if settings["methods"] else None
     sites = settings["states"] if run.world.contexts else None
@@ -69,7 +72,7 @@ def train_and_evaluate(job: Job, store: Store) -> dict[str, Any]:
         "updates": config.updates,
         "steps": config.updates * config.environments * config.steps,
     }
-    for unused in ("checkpoints", "log"):
+    for unused in ("checkpoints", *FOLDERS.values()):
         shutil.rmtree(folder / unused, ignore_errors=True)
     return record
 
@@ -200,34 +203,48 @@ def _score_record(score: Score) -> dict[str, float | None]:
 
 
 def _seed_record(seed: SeedEvaluation) -> dict[str, Any]:
-    """One seed: returns, scores of all predictors, single predictions of a few, and diagnostics of the off-policy estimates."""
-    queries = {
-        kind: {
-            "scores": {name: _score_record(one) for name, one in asked.scores.items()},
+    """One seed: returns, scores of all predictors, single predictions of a few, and diagnostics of the off-policy estimates.
+
+    Estimates from the last updates are in `scores` by the labels of their methods, those from the whole training in `scores_all`.
+    """
+    parts = [log.part for log in seed.logs]
+    labels: dict[Part | None, dict[str, str]] = {
+        log.part: {method_label(method, log.part, parts): LABELS[method] for method in log.estimates}
+        for log in seed.logs
+    }
+    recent, everything = labels.get("recent", {}), labels.get("all", {})
+    queries = {}
+    for kind, asked in seed.queries.items():
+        scores = {name: _score_record(one) for name, one in asked.scores.items()}
+        shown = {recent.get(name, name): values for name, values in asked.predictions.items() if name not in everything}
+        queries[kind] = {
+            "scores": {recent.get(name, name): one for name, one in scores.items() if name not in everything},
             "truth": _rounded(asked.truth.value),
             "standard_error": _rounded(asked.truth.standard_error),
             "rollouts": asked.truth.rollouts,
-            "predictions": {n: _rounded(asked.predictions[n].mean(axis=0)) for n in SHOWN if n in asked.predictions},
+            "predictions": {name: _rounded(shown[name].mean(axis=0)) for name in SHOWN if name in shown},
         }
-        for kind, asked in seed.queries.items()
-    }
-    logged = None
-    if seed.logged is not None:
-        estimates = seed.logged.estimates
-        logged = {
-            "trajectories": seed.logged.trajectories,
-            "steps": seed.logged.steps,
-            "effective_sample_size": {m: one.effective_sample_size for m, one in estimates.items()},
-            "bellman_error": {m: one.bellman_error for m, one in estimates.items()},
-            "warnings": {m: list(one.warnings) for m, one in estimates.items() if one.warnings},
-        }
+        if everything:
+            queries[kind]["scores_all"] = {everything[name]: one for name, one in scores.items() if name in everything}
     return {
         "seed": seed.seed,
         "return": _round(seed.discounted.mean),
         "return_undiscounted": _round(seed.undiscounted.mean),
         "assessment": _rounded(np.asarray(seed.assessment)),
         "queries": queries,
-        "log": logged,
+        "logs": {log.part: _log_record(log) for log in seed.logs},
+    }
+
+
+def _log_record(log: LoggedSeed) -> dict[str, Any]:
+    """The size of one part of a log, and diagnostics of the estimates from it."""
+    estimates = log.estimates
+    return {
+        "trajectories": log.trajectories,
+        "steps": log.steps,
+        "effective_sample_size": {m: one.effective_sample_size for m, one in estimates.items()},
+        "bellman_error": {m: one.bellman_error for m, one in estimates.items()},
+        "warnings": {m: list(one.warnings) for m, one in estimates.items() if one.warnings},
     }
 
 
