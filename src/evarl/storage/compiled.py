@@ -41,7 +41,7 @@ def split_processor(seeds: int) -> None:
     them. Where a user has set a number of devices, nothing changes.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    devices = max(count for count in range(1, min(seeds, cores) + 1) if seeds % count == 0)
+    devices = max((count for count in range(1, min(seeds, cores) + 1) if seeds % count == 0), default=1)
     if devices > 1 and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         with contextlib.suppress(RuntimeError):  # JAX is in use already
             jax.config.update("jax_num_cpu_devices", devices)
