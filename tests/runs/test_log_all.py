@@ -131,6 +131,22 @@ def test_worlds_on_the_host_are_logged_throughout(tmp_path):
     assert run.logged_data(part="recent").trajectories > 0
 
 
+def test_contexts_are_those_of_training(tmp_path):
+    """Environments begin anew, and have the label 0, in every second update and in no other; episodes go on in between."""
+    small = {"updates": 8, "environments": 8, "contexts": 2, "rollouts_per_start": 2, "steps": 20, "context_updates": 2}
+    config = evarl.with_settings(
+        evarl.preset("crossing"), {**small, "seeds": 2, "beta": 0.0, "agent.hidden_sizes": [8]}
+    )
+    config = evarl.with_settings(config, {"evaluator_mode": "none", "evaluator.states": "visited"})
+    run = evarl.train(config, out=tmp_path / "run", quiet=True, log_megabytes=10, log_from="both")
+    for folder in ("log", "log-all"):
+        for path in (run.path / folder).rglob("*.safetensors"):
+            label = load_arrays(path)[0]["start_label"]
+            assert (label[::2, :, 0] == 0).all()
+            assert (label[1::2] != 0).all()
+    assert run.logged_data(1).mask.sum(axis=1).max() > 20
+
+
 def test_a_log_that_lacks_a_part_is_refused(episodic, tmp_path):
     run = train_once(episodic, tmp_path / "run", log_megabytes=SIZE, log_from="all")
     file = sorted((run.path / "log-all" / "seeds-0-1").iterdir())[1]

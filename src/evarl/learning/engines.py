@@ -96,23 +96,25 @@ class CompiledEngine:
 
         So the program that trains is the same with and without a log, and with it every number.
         """
-        trajectory = jax.device_get(self._collect(jax.device_put(state, self._placement)))
+        trajectory = jax.device_get(self._collect(jax.device_put(state, self._placement), np.int32(index)))
         return *self.advance(state, index, 1), trajectory
 
     @functools.cached_property
-    def _collect(self) -> Callable[[LearnerState], Trajectory]:
+    def _collect(self) -> Callable[[LearnerState, np.int32], Trajectory]:
         """Seeds are spread and vmapped just as in training, so that the log has the very bits that were learnt from."""
 
-        def collect(state: LearnerState) -> Trajectory:
-            one = lambda state: self.learner.gather(state, state.worlds, 0)[1].trajectory  # noqa: E731
+        def collect(state: LearnerState, index: Array) -> Trajectory:
+            one = lambda state: self.learner.gather(state, state.worlds, index)[1].trajectory  # noqa: E731
             if jax.tree.leaves(state)[0].shape[0] > 1:
                 return jax.vmap(one)(state)
             return jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], state)))
 
         mesh, by_seed = self._placement.mesh, self._placement.spec
         if mesh.size > 1:
-            collect = jax.shard_map(collect, mesh=mesh, in_specs=by_seed, out_specs=by_seed, check_vma=False)
-        return jax.jit(collect).lower(self._placed()).compile()
+            specs = by_seed, PartitionSpec()
+            collect = jax.shard_map(collect, mesh=mesh, in_specs=specs, out_specs=by_seed, check_vma=False)
+        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, PartitionSpec()))
+        return jax.jit(collect).lower(self._placed(), number).compile()
 
     def _placed(self) -> LearnerState:
         """The template, spread over the devices."""
