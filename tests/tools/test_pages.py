@@ -86,7 +86,7 @@ def test_examples_run(script, tmp_path):
 
 def test_every_file_of_a_run_is_on_its_page(tmp_path):
     page = (ROOT / "docs" / "files.md").read_text()
-    run = train_tiny(tmp_path / "run", log_megabytes=1.0)
+    run = train_tiny(tmp_path / "run", log_megabytes=1.0, log_from="both")
     found = {path.relative_to(run.path).parts[0] for path in run.path.rglob("*") if path.is_file()}
     assert found == {*directory.FILES, *directory.FOLDERS, "assessment.safetensors"} - {directory.CALIBRATED}
     for name in {*found, directory.CALIBRATED}:
