@@ -263,7 +263,7 @@ class TestTable:
         assert table.features.max() == 10
         fields["final_observation"] = np.zeros((2, 1), bool)
         table = prepare(QUICK, LoggedData.from_arrays(observation=rare.astype(bool), **fields), 0.9, key)
-        assert set(np.unique(table.features)) == {0.0, 1.0}
+        assert set(np.unique(table.dense())) == {0.0, 1.0}
 
 
 class TestFit:

@@ -43,9 +43,10 @@ class Rerun:
     """Runs nothing: keeps what a job would find, changed by a function of it."""
 
     def __init__(self, change=lambda result: result):
-        self.change, self.jobs = change, []
+        self.change, self.jobs, self.cores = change, [], []
 
-    def __call__(self, job, store):
+    def __call__(self, job, store, cores):
+        self.cores.append(cores)
         assert store.result(quick()) == {"kept": True}, "what it needs is there"
         self.jobs.append(job)
         store.keep(job, {"result": self.change(trained(job, {}, -4.0))})
@@ -57,6 +58,7 @@ def test_on_the_same_machine_the_whole_group_must_have_the_same_bits(condition, 
     (found,) = check(jobs, jobs[1], [3], store, tmp_path / "new", run)
     assert (found.bits, found.agrees, found.seed) == (True, True, 3)
     assert [job.name for job in run.jobs] == [jobs[1].name]
+    assert run.cores == [machine()["cores"]], "as when it was computed: threads add up in another order"
     assert {one.what for one in found.numbers} == {"return"} | {
         f"MAE of the {name}, {kind} states" for name in ("evaluator", "critic") for kind in ("start", "visited")
     }
@@ -108,6 +110,9 @@ def test_two_seeds_have_no_spread(condition, tmp_path, monkeypatch):
 def test_what_must_be_the_same_for_bits_to_be(monkeypatch):
     assert differs(HERE) is None
     assert differs(HERE | {"machine": {}}) == "it was computed on another machine"
+    fewer, more = ({"machine": machine() | {"cores": machine()["cores"] + by}} for by in (-1, 1))
+    assert differs(HERE | fewer) is None, "a process can be confined to fewer cores"
+    assert differs(HERE | more) == "it was computed on another machine"
     assert differs(HERE | {"versions": {}}) == "it was computed with other versions"
     assert differs(HERE | {"source": "0"}) == "it was computed with another source"
     assert differs(HERE | {"xla_flags": {"--other": "1"}}) == "it was computed with other XLA_FLAGS"

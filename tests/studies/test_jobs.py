@@ -12,7 +12,7 @@ import pytest
 from evarl.errors import FileError, InputError
 from evarl.studies import schedule
 from evarl.studies.jobs import Job, JobTakenError, Store, with_needs
-from evarl.studies.local import LocalWorkers, work
+from evarl.studies.local import LocalWorkers, cores_of_each, work
 from evarl.studies.schedule import run_jobs
 
 TINY = {"environments": 2, "steps": 16, "seeds": 2, "agent.hidden_sizes": [8]}
@@ -172,9 +172,21 @@ def test_what_fails_stops_only_what_needs_it_and_what_is_finished_is_left_alone(
     assert failures[later.name] == f"was not started: it needs {after.name}, which failed"
     assert store.result(kept) == {"found": "earlier"}
     assert store.record(good)["sittings"] == 1
+    assert store.record(good)["machine"]["cores"] == len(cores_of_each(2)[0]), (
+        "a core is not shared while there are enough"
+    )
     again = Counting(store, 2)
     assert run_jobs([good], store, again, Nobody()) == {}
     assert again.begun == ()
+
+
+def test_workers_share_cores_only_where_there_are_not_enough(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {2, 5, 7, 8}, raising=False)
+    assert cores_of_each(1) == [{2, 5, 7, 8}]
+    assert cores_of_each(2) == [{2, 5}, {7, 8}]
+    assert cores_of_each(3) == [{2}, {5}, {7}]
+    assert cores_of_each(5) == [{2, 5, 7, 8}] * 5
+    assert cores_of_each(1, 1) == [{2}]
 
 
 @pytest.mark.slow

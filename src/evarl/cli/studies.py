@@ -71,14 +71,14 @@ def show_check(jobs: list[Job], store: Store, random_seed: int | None, count: in
     return 0 if all(one.agrees for one in found) else 1
 
 
-def _run(job: Job, store: Store) -> None:
-    """Run a job and those that it needs, with their progress on standard error."""
+def _run(job: Job, store: Store, cores: int | None) -> None:
+    """Run a job and those that it needs on so many cores, with their progress on standard error."""
     from evarl.studies.local import LocalWorkers
     from evarl.studies.schedule import Display, run_jobs
 
     display = Display([job], store)
     with orderly(), display:
-        failures = run_jobs([job], store, LocalWorkers(store, 1), display.show)
+        failures = run_jobs([job], store, LocalWorkers(store, 1, cores), display.show)
     if failures:
         raise FaultError(f"check: {next(iter(failures.values()))}")
 

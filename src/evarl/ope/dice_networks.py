@@ -47,13 +47,7 @@ class Rows(NamedTuple):
         action = np.asarray(table.action)
         if table.scales.action is None:
             action = np.eye(target.shape[1], dtype=np.float32)[action]
-        features = np.asarray(table.features)
-        if table.code is not None:
-            index, size = table.code
-            coded = np.zeros((len(features), len(size)), np.float32)
-            coded[np.arange(len(index)), index] = size[index]
-            features = np.concatenate([coded, features], axis=1)
-        return cls(features, action, *as_choices(table.scales, target))
+        return cls(table.dense(), action, *as_choices(table.scales, target))
 
     def policy(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Features, actions of the policy and their probabilities at some rows, of any shape."""

@@ -165,6 +165,7 @@ def programmed(
     if config.trace and trace is None:
         raise InputError("trace: is missing; must be given for fqe.trace above 0")
     width = table.features.shape[1] + (0 if table.code is None else len(table.code[1]))
+    width += 0 if table.flags is None else table.flags.shape[1]
     sizes = (
         width + (0 if discrete else table.action.shape[1]),
         *config.hidden_sizes,

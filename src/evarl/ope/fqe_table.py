@@ -91,7 +91,9 @@ class Table(struct.PyTreeNode):
     """The log as rows: the steps of each trajectory and then its final observation, so that row + 1 is the next state."""
 
     features: Float[np.ndarray, "R F"]
-    """All features, or those that are not coded."""
+    """All features, or those that are neither flags nor coded."""
+    flags: Bool[np.ndarray, "R L"] | None
+    """Flags of boolean observations, a byte each where a float has four; these features come first."""
     code: tuple[Int[np.ndarray, " R"], Float[np.ndarray, " L"]] | None
     """Index of each row's observation, and the size of its one-hot feature by index; these features come first."""
     action: np.ndarray
@@ -108,6 +110,18 @@ class Table(struct.PyTreeNode):
     """First rows of the trajectories."""
     scales: Scales
     units: Units
+
+    def dense(self) -> Float[np.ndarray, "R F"]:
+        """All features as one matrix."""
+        features = np.asarray(self.features)
+        if self.flags is not None:
+            return np.concatenate([np.asarray(self.flags, np.float32), features], axis=1)
+        if self.code is None:
+            return features
+        index, size = self.code
+        coded = np.zeros((len(features), len(size)), np.float32)
+        coded[np.arange(len(index)), index] = size[index]
+        return np.concatenate([coded, features], axis=1)
 
 
 def rows(data: LoggedData) -> tuple[Int[np.ndarray, " R"], Int[np.ndarray, " R"]]:
@@ -191,6 +205,7 @@ def prepare(config: FQEConfig, data: LoggedData, discount: float, key: Key) -> T
     apart = _held_out(config, data.trajectories, key)[trajectory]
     return Table(
         features=inputs[0],
+        flags=inputs[4],
         code=inputs[1],
         action=actions if scales.action is None else _standard(actions.astype(np.float32), scales.action),
         reward=((rewards + (discounts - 1) * centre) / spread).astype(np.float32),
@@ -237,16 +252,20 @@ def target_actions(
 
 def _inputs(
     config: FQEConfig, seen: Shaped[np.ndarray, "R ..."], clock: Float[np.ndarray, "R 1"]
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None, Any, tuple[int, int] | None]:
-    """Standardised features, codes, their means and deviations, and the range of codes."""
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None, Any, tuple[int, int] | None, np.ndarray | None]:
+    """Standardised features, codes, means and deviations of all features, the range of codes, and flags."""
     levels = levels_of(config, seen)
     timed = [clock] if config.time_feature else []
-    if levels is None:
-        flat = seen.reshape(len(seen), -1).astype(np.float32)
-        plain = seen.dtype == bool
-        units = [(np.zeros(flat.shape[1]), np.ones(flat.shape[1])) if plain else _moments(flat), *map(_moments, timed)]
+    flat = seen.reshape(len(seen), -1)
+    if seen.dtype == bool:
+        units = [(np.zeros(flat.shape[1]), np.ones(flat.shape[1])), *map(_moments, timed)]
         both = _units(tuple(np.concatenate(parts) for parts in zip(*units, strict=True)))
-        return _standard(np.concatenate([flat, *timed], axis=1), both), None, both, None
+        return _clock(clock, both, timed), None, both, None, flat
+    if levels is None:
+        flat = flat.astype(np.float32)
+        units = [_moments(flat), *map(_moments, timed)]
+        both = _units(tuple(np.concatenate(parts) for parts in zip(*units, strict=True)))
+        return _standard(np.concatenate([flat, *timed], axis=1), both), None, both, None, None
     index = np.round(seen.reshape(-1).astype(np.float64)).astype(np.int32) - levels[0]
     chance = np.bincount(index, minlength=levels[1]) / len(index)
     # not centred, so that most features are 0; 0 for numbers that were never logged
@@ -254,8 +273,12 @@ def _inputs(
     units = [(np.zeros(levels[1]), deviation), *map(_moments, timed)]
     both = _units(tuple(np.concatenate(parts) for parts in zip(*units, strict=True)))
     book = 1 / both[1][: levels[1]]
-    rest = _standard(clock, (both[0][-1:], both[1][-1:])) if timed else np.zeros((len(index), 0), np.float32)
-    return rest, (index, book), both, levels
+    return _clock(clock, both, timed), (index, book), both, levels, None
+
+
+def _clock(clock: Float[np.ndarray, "R 1"], units: tuple, timed: list) -> Float[np.ndarray, "R F"]:
+    """The standardised step as the only feature, or no feature; its mean and deviation are the last of the units."""
+    return _standard(clock, (units[0][-1:], units[1][-1:])) if timed else np.zeros((len(clock), 0), np.float32)
 
 
 def _units(moments: tuple[np.ndarray, ...]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from evarl.ope.fqe_network import Coded, Inputs, Layers, action_value, expected, forward, taken
 from evarl.ope.fqe_table import Table
@@ -36,6 +36,7 @@ class Rows(NamedTuple):
     """A table, padded to a class of sizes."""
 
     features: Float[Array, "P F"]
+    flags: Bool[Array, "P L"] | None
     code: tuple[Int[Array, " P"], Float[Array, " L"]] | None
     action: Array
     reward: Float[Array, " P"]
@@ -47,6 +48,8 @@ class Rows(NamedTuple):
 
     def inputs(self, row: Int[Array, " B"]) -> "Inputs":
         """Features of rows."""
+        if self.flags is not None:
+            return jnp.concatenate([jnp.where(self.flags[row], 1.0, 0.0), self.features[row]], axis=1)
         if self.code is None:
             return self.features[row]
         index, scale = self.code
@@ -92,11 +95,15 @@ class Training(NamedTuple):
 
 
 def padded_rows(table: Table, target: Array | np.ndarray, trace: Float[np.ndarray, " R"] | None, room: int = 0) -> Rows:
-    """The arrays of a table in their class of sizes, or that of `room` rows if these are more; `target` may be traced."""
+    """The arrays of a table in their class of sizes, or that of `room` rows if these are more; `target` may be traced.
+
+    They are put on the device here, once, and not by each of the programs that read them.
+    """
     size = size_class(max(len(table.reward), room))
     book: Any = None if table.code is None else table.code[1]
-    return Rows(
+    found = Rows(
         features=padded(table.features, size),
+        flags=None if table.flags is None else padded(table.flags, size),
         code=None if table.code is None else (padded(table.code[0], size), book),
         action=padded(table.action, size),
         reward=padded(table.reward, size),
@@ -104,6 +111,7 @@ def padded_rows(table: Table, target: Array | np.ndarray, trace: Float[np.ndarra
         trace=None if trace is None else padded(trace, size),
         target=padded(target, size),
     )
+    return jax.device_put(found)
 
 
 def training_order(rows: Int[np.ndarray, " K"], size: int) -> tuple[Int[np.ndarray, " P"], np.int32, np.int32]:

@@ -50,6 +50,20 @@ def machine() -> dict[str, str | int | None]:
     return {"processor": _processor(), "cores": cores, "system": platform.system()}
 
 
+def can_repeat(there: dict[str, str | int | None] | None, here: dict[str, str | int | None]) -> bool:
+    """Whether what was computed on a machine has the same bits here: it is like this one, and has no more cores.
+
+    A process can be confined to fewer cores than there are, but not given more.
+
+    >>> can_repeat({"processor": "P", "cores": 1}, {"processor": "P", "cores": 2})
+    True
+    """
+    if not there or there | {"cores": None} != here | {"cores": None}:
+        return there == here
+    most, needed = here.get("cores"), there.get("cores")
+    return needed == most or (isinstance(needed, int) and isinstance(most, int) and needed < most)
+
+
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -25,7 +25,7 @@ from scipy import stats
 
 from evarl.errors import InputError
 from evarl.evaluation.predictors import CRITIC, EVALUATOR
-from evarl.runs.provenance import commit, machine, source, versions
+from evarl.runs.provenance import can_repeat, commit, machine, source, versions
 from evarl.studies.jobs import Job, Store, with_needs
 from evarl.studies.local import xla_flags
 
@@ -34,8 +34,8 @@ LEVEL = 0.99
 FEWEST = 3
 """Seeds from which a spread is known."""
 
-Run = Callable[[Job, Store], None]
-"""Runs a job, and those that it needs, in a store."""
+Run = Callable[[Job, Store, int | None], None]
+"""Runs a job, and those that it needs, in a store, on so many cores (None for all)."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,12 @@ def choose(jobs: list[Job], store: Store, random_seed: int, count: int) -> tuple
 
 def check(condition: list[Job], job: Job, seeds: list[int], store: Store, folder: Path, run: Run) -> list[Checked]:
     """Rerun seeds of a finished job of a condition in an empty folder, and compare."""
-    other = differs(store.record(job))
+    record = store.record(job)
+    other = differs(record)
     scratch = Store(folder)
     _copy_needs(job, store, scratch)
     if other is None:
-        run(job, scratch)
+        run(job, scratch, record["machine"].get("cores"))  # products on several threads add up in another order
         again = _rows(scratch.result(job))
         return [_bits(job, seed, _rows(store.result(job))[seed], again[seed]) for seed in seeds]
     rows = {seed: row for one in condition for seed, row in _rows(store.result(one)).items()}
@@ -113,14 +114,14 @@ def check(condition: list[Job], job: Job, seeds: list[int], store: Store, folder
     found = []
     for seed in seeds:
         alone = alone_job(job, seed)
-        run(alone, scratch)
+        run(alone, scratch, None)
         found.append(_spread(job, seed, rows, _rows(scratch.result(alone))[seed], other))
     return found
 
 
 def differs(record: dict[str, Any]) -> str | None:
     """What of this program is not as it was when a result was computed; None if its bits can be compared."""
-    if record.get("machine") != machine():
+    if not can_repeat(record.get("machine"), machine()):
         return "it was computed on another machine"
     if record.get("versions") != versions():
         return "it was computed with other versions"

@@ -10,7 +10,7 @@ from typing import Any
 
 from evarl.errors import EvarlError, FileError
 from evarl.learning.presets import studied
-from evarl.runs.provenance import machine
+from evarl.runs.provenance import can_repeat, machine
 from evarl.storage.plain import read_json, unseal
 from evarl.studies.jobs import Job, Store, with_needs
 
@@ -163,7 +163,11 @@ def _timing(path: Path) -> Timing | None:
         raise FileError(f"{path}: is not the result of a job")
     task, settings, label = record["task"], record["settings"], path.stem.rpartition("-")[0]
     kind, size = kind_of(task, settings, label), size_of(task, settings)
-    seconds, training, here = record["seconds"], record["result"].get("training"), record.get("machine") == machine()
+    seconds, training, here = (
+        record["seconds"],
+        record["result"].get("training"),
+        can_repeat(record.get("machine"), machine()),
+    )
     if task != "train":
         whole = seconds is not None and record.get("sittings") == 1
         return Timing(kind, 0.0, seconds / size.amount, 0.0, here) if whole else None

@@ -224,8 +224,8 @@ FULL = replace(
     name="full",
     about="10M steps and 10 seeds of MinAtar, 5M steps and 5 seeds of Brax with 256 × 80 steps, 30 seeds of navigation; "
     "families as at laptop",
-    minatar=Family("minatar", GAMES, 10, 5, (0.01, 0.1), True, 64, 64, 90, 20_000, 100),
-    brax=Family("brax", ROBOTS, 5, 5, (5e-4, 5e-3), True, 16, 8, 90, 20_000, 1000, FULL_BRAX, methods=WITHOUT_TIS),
+    minatar=Family("minatar", GAMES, 10, 5, (0.01, 0.1), True, 64, 64, 90, 10_000, 100),
+    brax=Family("brax", ROBOTS, 5, 5, (5e-4, 5e-3), True, 16, 8, 90, 10_000, 1000, FULL_BRAX, methods=WITHOUT_TIS),
     navigation=PAPER.navigation,
 )
 FULL = replace(
