@@ -25,7 +25,10 @@ class PPO(ActorCritic):
     def learn(
         self, state: AgentState, key: Key, trajectory: Trajectory, weights: GradientWeights | None
     ) -> tuple[AgentState, Metrics]:
-        """`epochs` passes of `minibatches` gradient steps; advantages are computed once, with the critic as it was."""
+        """`epochs` passes of `minibatches` gradient steps; advantages are computed once, with the critic as it was.
+
+        A single minibatch is the whole batch in any order, and so is not drawn.
+        """
         features = self.features(state.policy, trajectory.observation)
         value, advantage = self.advantages(state.policy, trajectory, features, state.policy.critic)
         size, minibatches = advantage.size, self.config.ppo.minibatches
@@ -38,6 +41,8 @@ class PPO(ActorCritic):
             return self._gradient_step(state, minibatch, critic_batch, weights)
 
         def one_pass(state: AgentState, key: Key) -> tuple[AgentState, Metrics]:
+            if minibatches == 1:
+                return self._gradient_step(state, *rows, weights)
             return jax.lax.scan(one_step, state, jax.random.permutation(key, size).reshape(minibatches, -1))
 
         state, metrics = jax.lax.scan(one_pass, state, jax.random.split(key, self.config.ppo.epochs))
