@@ -53,7 +53,7 @@ class ClaimCheck:
     """In one sentence, with the condition it is about."""
     verdict: Verdict
     effect: float | None
-    """The quantity that decides; positive effects speak for the claim."""
+    """The quantity that decides; positive effects speak for the claim, or effects near 0 where it is one of agreement."""
     interval: tuple[float, float] | None
     """Confidence interval of the effect."""
     quantity: str

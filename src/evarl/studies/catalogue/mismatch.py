@@ -77,13 +77,15 @@ def _checks(ordinary: ConditionResults, aware: ConditionResults) -> list[ClaimCh
             )
         found.append(common.check_below_passive(aware, ordinary, kind))
     returns, theirs = aware.returns(discounted=False), RETURNS["colearned"][0]
-    found.append(check_larger("Return of EvA-RL at least the paper's (−4.78)", "return less −4.78", returns, theirs))
+    at_least = "Return of EvA-RL at least the paper's (−4.78)"
+    found.append(check_larger(at_least, "return less −4.78", returns, theirs, equal="holds"))
     found.append(
         check_larger(
             "Return of EvA-RL comparable with ordinary training (no more below it than in the paper, 0.17)",
             "return of EvA-RL less that of ordinary training, plus 0.17",
             {seed: value + 0.17 for seed, value in returns.items()},
             ordinary.returns(discounted=False),
+            equal="holds",
         )
     )
     return found

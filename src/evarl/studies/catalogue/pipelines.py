@@ -56,6 +56,7 @@ def _checks(rows: list[ConditionResults], beta: float, with_tis: bool) -> list[C
             f"return of EvA-RL less that of ordinary training, plus {LOST:.0%} of its size",
             aware.returns(),
             lowered_by_share(ordinary.returns(), LOST),
+            equal="holds",
         )
     ]
     for kind in KINDS:
