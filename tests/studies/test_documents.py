@@ -14,9 +14,9 @@ from evarl.report.markdown import escaped
 from evarl.storage.tensors import load_arrays
 from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, study
 from evarl.studies.documents import FOLDER, blocks, finding_blocks, paper_blocks, study_blocks
-from evarl.studies.findings import CONTROL, claims_table, read_checks, relative
+from evarl.studies.findings import claims_table, read_checks, relative
 from evarl.studies.jobs import Store, with_needs
-from evarl.studies.reports import MeanAndError
+from evarl.studies.reports import CONTROL, MeanAndError
 from evarl.studies.scales import SCALES
 
 ROOT = Path(__file__).parents[2]

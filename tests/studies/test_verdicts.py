@@ -152,7 +152,9 @@ def test_what_is_exactly_equal_in_every_seed_is_not_below():
     check = check_all_larger("c", "q", {"a": more, "b": same}, same)
     assert (check.verdict, check.quantity) == ("does not hold", "q; here of b")
     low = by_seed(0.0, 1.0, 2.1)
-    assert check_all_larger("c", "q", {"a": low, "b": same}, same).effect == pytest.approx(-29 / 30), "worse is told first"
+    assert check_all_larger("c", "q", {"a": low, "b": same}, same).effect == pytest.approx(-29 / 30), (
+        "worse is told first"
+    )
     assert check_some_larger("c", "q", {"a": (low, same), "b": (same, same)}).verdict == "does not hold"
     assert check_some_larger("c", "q", {"a": (more, same), "b": (same, same)}).verdict == "holds"
     assert check_falling("c", "q", {"a": same, "b": same}).verdict == "undecided"
@@ -174,7 +176,13 @@ def test_agreement_with_a_printed_mean():
 
 def test_close_is_close_even_where_the_difference_is_clear():
     """Printed −10 ± 0.1 over 30 seeds: ±2 is allowed, and the interval is some ±0.2 wide."""
-    for shift, verdict in ((0.0, "holds"), (1.5, "holds"), (2.0, "does not hold"), (-1.5, "holds"), (-4.0, "does not hold")):
+    for shift, verdict in (
+        (0.0, "holds"),
+        (1.5, "holds"),
+        (2.0, "does not hold"),
+        (-1.5, "holds"),
+        (-4.0, "does not hold"),
+    ):
         ours = by_seed(*(-10 + shift + x for x in (-0.01, 0.0, 0.01)))
         check = check_agrees("c", "q", ours, MeanAndError(-10.0, 0.1), 30)
         assert check.verdict == verdict

@@ -11,12 +11,10 @@ from evarl.storage.plain import read_json
 from evarl.studies.catalogue import continuous, mismatch
 from evarl.studies.jobs import Store
 from evarl.studies.power import told
-from evarl.studies.reports import Cell, MeanAndError, ReportTable
+from evarl.studies.reports import CONTROL, Cell, MeanAndError, ReportTable
 from evarl.studies.scales import StudyScale
 from evarl.studies.tables import interval, number
 
-CONTROL = " (a control the paper does not show)"
-"""Part of the claims about controls."""
 ROLLOUTS = (50, 200, 1000)
 """Rollouts of the certificates of a mean return."""
 

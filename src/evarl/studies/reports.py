@@ -7,6 +7,10 @@ Verdict = Literal["holds", "does not hold", "undecided"]
 """A claim is undecided where the confidence interval contains both answers."""
 
 
+CONTROL = " (a control the paper does not show)"
+"""Part of the claims about controls."""
+
+
 @dataclass(frozen=True)
 class MeanAndError:
     """A mean over seeds (or trials) and its standard error, where there is one."""
