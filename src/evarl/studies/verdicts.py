@@ -136,9 +136,7 @@ def check_agrees(claim: str, quantity: str, ours: Values, printed: MeanAndError,
     if least > allowed:
         note += f"; the printed standard error alone makes the interval ±{least:.2g}, so that agreement cannot be shown"
     bounds = (effect - half, effect + half)
-    return ClaimCheck(
-        claim, verdict, effect, bounds, quantity, note=note, baseline=abs(printed.mean), seeds=len(values)
-    )
+    return ClaimCheck(claim, verdict, effect, bounds, quantity, note=note, seeds=len(values))  # without an axis from 0
 
 
 def bootstrap_bounds(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float] | None:
