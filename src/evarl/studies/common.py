@@ -18,7 +18,7 @@ from evarl.studies.conditions import (
     short_name,
 )
 from evarl.studies.jobs import Job, Store
-from evarl.studies.off_policy import ALL, RECENT, by_part
+from evarl.studies.off_policy import ALL, RECENT, as_in_paper, by_part
 from evarl.studies.reports import Cell, ClaimCheck, ReportFigure, ReportTable
 from evarl.studies.scales import Family, StudyScale
 from evarl.studies.verdicts import check_larger
@@ -151,11 +151,8 @@ def trade_figure(worlds: ResultsByWorld, kind: str = "visited") -> ReportFigure 
 
 def errors_figure(worlds: ResultsByWorld, kind: str) -> ReportFigure | None:
     """Errors of all predictors, a panel for each condition; off-policy estimates from all of training where there are some."""
-    parts = [next(iter(by_part(one).items())) for rows in worlds.values() for one in rows]
-    panels = {
-        f"{one.world}, β = {one.condition.beta:g}" + (f", log: {part}" if part else ""): one.errors(kind)
-        for part, one in parts
-    }
+    shown = [as_in_paper(one) for rows in worlds.values() for one in rows]
+    panels = {f"{one.world}, β = {one.condition.beta:g}{log}": one.errors(kind) for log, one in shown}
     caption = f"Mean absolute error at {kind} states, with standard errors over seeds; the evaluator's is coloured."
     return figures.bars(f"errors-{kind}", caption, panels, "MAE", (EVALUATOR,)) if panels else None
 

@@ -27,6 +27,12 @@ def by_part(one: ConditionResults) -> dict[str, ConditionResults]:
     return {ALL: replace(one, rows=rows), RECENT: one} if rows else {"": one}
 
 
+def as_in_paper(one: ConditionResults) -> tuple[str, ConditionResults]:
+    """How labels name the log that the paper gives its methods, and the results with it: all of training, where it is known."""
+    part, results = next(iter(by_part(one).items()))
+    return f", log: {part}" if part else "", results
+
+
 def _from_all(row: Mapping[str, Any]) -> dict[str, Any] | None:
     """The results of a seed with the off-policy estimates from all of training in place of the others; None without them."""
     queries = row["queries"]

@@ -8,7 +8,7 @@ from evarl.studies.catalogue.pipelines import compared
 from evarl.studies.common import KINDS, families_of, results_by_world, training_jobs, with_mode
 from evarl.studies.conditions import ConditionResults, mean_and_error, ratio
 from evarl.studies.jobs import Store
-from evarl.studies.off_policy import RECENT, by_part
+from evarl.studies.off_policy import as_in_paper
 from evarl.studies.reports import Cell, MeanAndError, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
 
@@ -71,12 +71,11 @@ def _compared(
 ) -> Iterator[tuple[str, str, ConditionResults, MeanAndError | None]]:
     """Each predictor with its label, the results it is found in and the paper's number, if there is one."""
     printed = {name: MeanAndError(*number) for name, number in numbers.items()}
-    for part, one in by_part(ordinary).items():
-        about, theirs = f", log: {part}" if part else "", {} if part == RECENT else printed
-        yield f"ordinary training, FQE (greedy, Huber){about}", GREEDY, one, theirs.get("FQE")
-        yield f"ordinary training, FQE (sound){about}", "FQE", one, None
-        yield f"ordinary training, PDIS{about}", "PDIS", one, theirs.get("PDIS")
-        yield f"ordinary training, DR{about}", "DR", one, theirs.get("DR")
+    log, logged = as_in_paper(ordinary)
+    yield f"ordinary training, FQE (greedy, Huber){log}", GREEDY, logged, printed.get("FQE")
+    yield f"ordinary training, FQE (sound){log}", "FQE", logged, None
+    yield f"ordinary training, PDIS{log}", "PDIS", logged, printed.get("PDIS")
+    yield f"ordinary training, DR{log}", "DR", logged, printed.get("DR")
     yield "ordinary training, critic", CRITIC, ordinary, None
     yield "ordinary training, passive evaluator", EVALUATOR, ordinary, None
     yield "EvA-RL, critic", CRITIC, aware, None

@@ -18,7 +18,7 @@ from evarl.studies.catalogue.ope_on_eva import AS_IN_PAPER, SOUND
 from evarl.studies.common import KINDS, with_mode
 from evarl.studies.conditions import Condition, ConditionResults, condition, condition_results, mean_and_error
 from evarl.studies.jobs import Job, Store
-from evarl.studies.off_policy import RECENT, by_part, checks_below_methods, log_tables
+from evarl.studies.off_policy import as_in_paper, checks_below_methods, log_tables
 from evarl.studies.reports import Cell, ClaimCheck, MeanAndError, ReportTable, StudyResults
 from evarl.studies.scales import METHODS, StudyScale
 from evarl.studies.tables import number, text
@@ -182,16 +182,14 @@ def beside(scale: StudyScale, store: Store) -> ReportTable:
 def _errors(one: ConditionResults, aware: ConditionResults, who: str) -> Iterator[tuple[Cell, ...]]:
     """A row for each predictor's error, with the paper's number, and how it differs from that of an evaluator."""
     numbers = NUMBERS[one.condition.mode] if one.rows else {}
-    parts = by_part(one)
-    asked = [(predictor, "", one) for predictor in ORDER]
-    asked += [(LABELS[method], part, results) for part, results in parts.items() for method in METHODS]
-    for predictor, part, results in asked if one.rows else ():
+    log, logged = as_in_paper(one)
+    asked = [*((predictor, "", one) for predictor in ORDER), *((LABELS[method], log, logged) for method in METHODS)]
+    for predictor, about, results in asked if one.rows else ():
         name = "passive evaluator" if one.condition.mode == "passive" and predictor == EVALUATOR else predictor
-        theirs = None if part == RECENT else numbers.get(predictor)
+        theirs = numbers.get(predictor)
         ours = [mean_and_error(results.mae(kind, predictor)) for kind in KINDS]
         differ = [_less_ours(results, aware, predictor, kind) for kind in KINDS]
-        about = f"MAE: {name}, log: {part}" if part else f"MAE: {name}"
-        yield (who, about, MeanAndError(*theirs) if theirs else None, *ours, *differ)
+        yield (who, f"MAE: {name}{about}", MeanAndError(*theirs) if theirs else None, *ours, *differ)
 
 
 def _return(one: ConditionResults, who: str) -> Iterator[tuple[Cell, ...]]:
