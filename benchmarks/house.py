@@ -52,7 +52,7 @@ LEVELS = (
     ("certificates",),
     ("studies",),
     ("cli",),
-    ("evarl",),
+    ("evarl", "__main__"),
 )
 """Folders and single modules in the order of imports: each imports from its own level and those before it. `evarl` is the
 package's own `__init__`, which exports from all of them."""

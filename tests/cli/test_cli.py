@@ -173,6 +173,14 @@ def test_worlds_lists_registered_ones(capsys, monkeypatch):
     assert re.search(r"^ *listed-here .* 7 ", capsys.readouterr().out, flags=re.M)
 
 
+def test_the_package_runs_as_a_module():
+    found = subprocess.run([sys.executable, "-m", "evarl", "--version"], capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (0, evarl("--version").stdout)
+    refused = subprocess.run([sys.executable, "-m", "evarl", "trian"], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("evarl: command: unknown 'trian'")
+
+
 def test_version(capsys):
     assert call(["--version"]) == 0
     assert re.fullmatch(r"evarl \d+\.\d+\.\d+\n", capsys.readouterr().out)

@@ -1,6 +1,7 @@
 """What results say of made-up numbers: the right claims hold, fail or stay open, and nothing missing goes unsaid."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -8,11 +9,12 @@ from matplotlib.figure import Figure
 
 from evarl.cli.main import call
 from evarl.errors import InputError
-from evarl.learning.presets import studied
+from evarl.learning.presets import preset, studied
 from evarl.ope.registry import LABELS
 from evarl.studies.assemble import study_report
 from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, gradients, study
 from evarl.studies.jobs import Store, with_needs
+from evarl.studies.reports import CONTROL
 from evarl.studies.scales import FULL, LAPTOP, PAPER, SCALES, SMOKE, with_seeds
 from evarl.studies.write import write_report
 
@@ -30,8 +32,8 @@ def unsaved_figures(monkeypatch):
     monkeypatch.setattr("evarl.studies.figures.rendered", rendered)
 
 
-def trained(job, errors, value):
-    """The result of a training job, with given mean absolute errors and return."""
+def trained(job, errors, value, everything=None):
+    """The result of a training job, with given mean absolute errors and return; and errors of estimates from all of training."""
     changes = job.settings["changes"]
     rng = np.random.default_rng(changes["seed"])
     points = [float(x) for x in range(4)]
@@ -44,6 +46,9 @@ def trained(job, errors, value):
             for number, name in enumerate(("evaluator", *names))
         }
         asked = {"scores": scores, "truth": points, "standard_error": points, "predictions": {"evaluator": points}}
+        if everything is not None:
+            labels = [LABELS[method] for method in job.settings["methods"]]
+            asked["scores_all"] = {name: scores[name] | {"mae": everything + wobble} for name in labels}
         rows.append(
             {
                 "seed": seed,
@@ -68,14 +73,14 @@ def keep(store, job, value):
     store.keep(job, about | {"result": value})
 
 
-def filled(folder, chosen, scale, errors=lambda job: {}, value=lambda job: 1.0, leave_out=()):
-    """A store in which all jobs of a result are finished."""
+def filled(folder, chosen, scale, errors=lambda job: {}, value=lambda job: 1.0, leave_out=(), everything=None):
+    """A store in which all jobs of a result are finished, with estimates from the last updates, and from all of training."""
     store = Store(folder)
     for job in with_needs(chosen.jobs(scale)):
         if job.name in leave_out:
             continue
         if job.task == "train":
-            keep(store, job, trained(job, errors(job), value(job)))
+            keep(store, job, trained(job, errors(job), value(job), everything))
         elif job.task == "assessment":
             world = job.settings["changes"]["world"]
             shape = (5, 10, 10, 6) if "gymnax" in world else (4, 2)
@@ -100,13 +105,117 @@ def test_evaluator_below_or_above_the_baselines(tmp_path):
     assert verdict_of(found, "below every OPE baseline", "EvA-RL policy") == "holds"
     assert verdict_of(found, "below that of the critic") == "holds"
     assert verdict_of(found, "at least the paper's") == "holds"
-    assert verdict_of(found, "passive") == "undecided"
+    assert verdict_of(found, "passive") == "does not hold", "the made-up errors are equal"
     # one sound baseline is better: the claim as the paper ran it stays, the other falls
     mixed = filled(tmp_path / "mixed", chosen, PAPER, lambda job: {"evaluator": 1.0, "FQE": 0.5}, lambda job: -6.0)
     found = study_report(chosen, PAPER, mixed, {})
     assert verdict_of(found, "(FQE: greedy, Huber)", "EvA-RL policy") == "holds"
     assert verdict_of(found, "(FQE: sound)", "EvA-RL policy") == "does not hold"
     assert verdict_of(found, "at least the paper's") == "does not hold"
+
+
+OFF_POLICY = ("ope-on-eva", "pipelines", "mismatch", "continuous")
+
+
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_older_results_without_estimates_from_all_of_training_have_one_claim(tmp_path, name):
+    chosen = study(name)
+    found = study_report(chosen, LAPTOP, filled(tmp_path, chosen, LAPTOP), {})
+    claims = [check.claim for check in found.checks if "every OPE baseline" in check.claim]
+    assert claims
+    assert not [claim for claim in claims if CONTROL in claim or "log:" in claim]
+    assert not [table.name for table in found.tables if table.name.startswith("log-")]
+    assert "log" not in " ".join(table.note for table in found.tables)
+
+
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_all_of_training_is_the_papers_claim_and_the_last_updates_are_a_control(tmp_path, name):
+    """Methods err by 3 from all of training and by 1 from the last updates; the evaluator by 2."""
+    chosen = study(name)
+    methods = dict.fromkeys(LABELS.values(), 1.0)
+    store = filled(tmp_path, chosen, LAPTOP, lambda job: {"evaluator": 2.0} | methods, everything=3.0)
+    found = study_report(chosen, LAPTOP, store, {})
+    checks = [check for check in found.checks if "every OPE baseline" in check.claim]
+    assert {(check.verdict, "log: all of training" in check.claim, CONTROL in check.claim) for check in checks} == {
+        ("holds", True, False),
+        ("does not hold", False, True),
+    }
+    assert len({check.claim for check in found.checks}) == len(found.checks)
+    tables = {table.name: table for table in found.tables}
+    for kind in ("start", "visited"):
+        table = tables[f"log-{kind}"]
+        parts = [row[2] for row in table.rows]
+        assert parts == ["all of training", "last updates"] * (len(parts) // 2)
+        for (index, row), part in zip(enumerate(table.rows), parts, strict=True):
+            shown = dict(zip(table.columns, row, strict=True))
+            assert shown["evaluator"].mean == pytest.approx(2.0, abs=0.1)
+            assert shown["DR"].mean == pytest.approx({"all of training": 3.0, "last updates": 1.0}[part], abs=0.2)
+            (best,) = [column for line, column in table.emphasised if line == index]
+            assert (table.columns[best] == "evaluator") is (part == "all of training")
+        assert "last updates" in tables[f"errors-{kind}"].note
+    if "beside-the-paper" in tables:
+        rows = [row for row in tables["beside-the-paper"].rows if re.search(r"(: |, )DR, log", row[1])]
+        assert rows
+        assert {(row[2] is not None, "log: all of training" in row[1]) for row in rows} == {(True, True)}
+        assert [row[3].mean for row in rows] == pytest.approx([3.0] * len(rows), abs=0.1)
+    assert write_report(found, tmp_path / "report").exists()
+
+
+def test_only_seeds_with_estimates_from_all_of_training_are_in_the_papers_claim(tmp_path):
+    """Where jobs are of different age: seeds 0 to 4 have both parts, the others the last updates only."""
+    chosen, store = study("mismatch"), Store(tmp_path)
+    for job in chosen.jobs(LAPTOP):
+        result = trained(job, {"evaluator": 2.0}, -4.0, 3.0)
+        for row in result["seeds"][5:]:
+            row["queries"]["start"] = {key: x for key, x in row["queries"]["start"].items() if key != "scores_all"}
+        keep(store, job, result)
+    seeds = {
+        ("log: all of training" in check.claim): check.seeds
+        for check in study_report(chosen, LAPTOP, store, {}).checks
+        if "every OPE baseline" in check.claim and "evaluator, methods" not in check.claim
+    }
+    assert seeds == {True: 5, False: 10}
+
+
+def test_the_papers_evaluator_is_a_condition_of_its_own(tmp_path):
+    """With the same assessment, start states and log as the others, and what `--paper` sets; in jobs of five seeds."""
+    for scale in SCALES.values():
+        jobs = study("mismatch").jobs(scale)
+        printed = [job for job in jobs if "as-printed" in job.label]
+        (other, *_) = [job for job in jobs if job.label.startswith("navigation-colearned")]
+        assert sum(job.settings["changes"]["seeds"] for job in printed) == scale.navigation.seeds
+        for job in printed:
+            assert job.needs["assessment"].name == other.needs["assessment"].name
+            assert job.settings["changes"]["seeds"] <= 5
+            assert job.weight / job.settings["changes"]["seeds"] == 20 * scale.navigation.weight
+            same = {key: x for key, x in job.settings.items() if key != "changes"}
+            assert same == {key: other.settings[key] for key in same}
+    changes = printed[0].settings["changes"]
+    ours, papers = studied("navigation", changes), preset("navigation", paper=True)
+    mode = {"evaluator_mode": "colearned", "seeds": 5, "beta": 0.05}
+    assert ours == dataclasses.replace(papers, **mode)
+
+
+@pytest.mark.parametrize(
+    ("error", "value", "verdict"), [(1.65, -4.78, ("undecided", "holds")), (0.04, -2.0, 2 * ("does not hold",))]
+)
+def test_the_papers_evaluator_and_the_papers_numbers(tmp_path, error, value, verdict):
+    chosen = study("mismatch")
+    store = filled(tmp_path, chosen, LAPTOP, lambda job: {"evaluator": error}, lambda job: value)
+    found = study_report(chosen, LAPTOP, store, {})
+    about = "the paper's evaluator"
+    assert verdict_of(found, about, "its MAE agrees with the paper's 1.65 ± 0.18") == verdict[0]
+    assert verdict_of(found, about, "the return agrees with the paper's −4.78 ± 0.33") == verdict[1]
+    assert verdict_of(found, about, "below every OPE baseline") == "holds"
+    rows = [row for row in found.tables[0].rows if row[0] == f"EvA-RL, {about}"]
+    assert {row[1]: row[2].mean for row in rows if row[2]} == {
+        "MAE: evaluator": 1.65,
+        "MAE: FQE, greedy-huber": 4.13,
+        "MAE: PDIS": 1.97,
+        "MAE: DR": 2.21,
+        "return (undiscounted)": -4.78,
+    }
+    assert {row[0] for row in found.tables[1].rows} == {"Navigation", f"Navigation, {about}"}
 
 
 def test_tradeoff_of_frozen_and_colearned_evaluators(tmp_path):
@@ -140,7 +249,7 @@ def test_gradients_are_compared_with_their_own_beta_0(tmp_path):
 
     found = study_report(chosen, LAPTOP, filled(tmp_path, chosen, LAPTOP, errors, lambda job: -4.0), {})
     assert verdict_of(found, "frozen ramped critic β=0.5: the penalty lowers") == "holds"
-    assert {check.verdict for check in found.checks if "frozen" not in check.claim} == {"undecided"}
+    assert {check.verdict for check in found.checks if "frozen" not in check.claim} == {"does not hold"}, "equal"
     table, differences = found.tables
     assert len(table.rows) == 25
     assert {row[1] for row in table.rows if row[0] in gradients.MAIN} == {30}
@@ -361,7 +470,7 @@ def test_the_papers_protocol():
     games = study("tradeoff").jobs(PAPER)
     assert sum(job.settings["changes"]["seeds"] for job in games) == 3 * 6 * 20
     mismatch = study("mismatch").jobs(PAPER)
-    assert sum(job.settings["changes"]["seeds"] for job in mismatch) == 2 * 30
+    assert sum(job.settings["changes"]["seeds"] for job in mismatch) == 3 * 30
     assert with_seeds(PAPER, 7).brax.seeds == 7
     assert with_seeds(PAPER, None) is PAPER
     assert dataclasses.asdict(SMOKE)["trials"] == 20

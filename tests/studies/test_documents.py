@@ -13,11 +13,11 @@ from evarl.errors import FileError
 from evarl.report.markdown import escaped
 from evarl.storage.tensors import load_arrays
 from evarl.studies.catalogue import PAPER_STUDIES, STUDIES, study
-from evarl.studies.documents import FOLDER, blocks, finding_blocks, paper_blocks, study_blocks
-from evarl.studies.findings import CONTROL, claims_table, read_checks, relative
+from evarl.studies.documents import FOLDER, blocks, finding_blocks, main_table, paper_blocks, study_blocks, study_scale
+from evarl.studies.findings import claims_table, read_checks, read_scale, relative
 from evarl.studies.jobs import Store, with_needs
-from evarl.studies.reports import MeanAndError
-from evarl.studies.scales import SCALES
+from evarl.studies.reports import CONTROL, MeanAndError
+from evarl.studies.scales import FULL, LAPTOP, SCALES
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,9 +62,51 @@ def test_a_row_of_a_claim_by_hand():
     open_ = check | {"seeds": 3, "seeds_needed": 1001, "detectable": 1.5}
     assert claims_table([open_], controls=False).rows == ()
     (row,) = claims_table([open_], controls=True).rows
-    assert row == ("a above b", "+0.41", "−0.10 to +0.90", "3", "undecided", "more than 1000", "1.5")
+    assert row == ("a above b", "+0.41", "−0.10 to +0.90", "3", "undecided", "not feasible: more than 1000", "1.5")
     (old,) = claims_table([check], controls=True).rows  # of a report before there were such numbers
     assert old[3:] == ("—", "undecided", "", "")
+
+
+def finish(store, study_name, scale, left_out):
+    for job in study(study_name).jobs(scale):
+        if job.task == "train" and not re.search(left_out, job.label):
+            changes = job.settings["changes"]
+            seeds = range(changes["seed"], changes["seed"] + changes["seeds"])
+            asked = {"scores": {"evaluator": {"mae": 1.0}, "FQE": {"mae": 2.0}}, "scores_all": {"FQE": {"mae": 3.0}}}
+            rows = [{"seed": seed, "return": 1.0, "queries": {"start": asked, "visited": asked}} for seed in seeds]
+            store.keep(job, {"result": {"seeds": rows, "curves": {"steps": [10_000_000]}}})
+
+
+def test_games_are_shown_at_the_full_scale_once_every_game_has_results_there(tmp_path):
+    store = Store(tmp_path)
+    assert study_scale(store, "tradeoff") == study_scale(store, "continuous") == "laptop"
+    finish(store, "tradeoff", LAPTOP, "seeds-5")
+    finish(store, "tradeoff", FULL, "seeds-5|freeway")
+    assert study_scale(store, "tradeoff") == "laptop"
+    assert {row[1] for row in main_table(store).rows} == {"10.0M × 3 seeds"}
+    finish(store, "tradeoff", FULL, "seeds-5|freeway-passive")
+    assert study_scale(store, "tradeoff") == "laptop", "EvA-RL has nothing beside it"
+    finish(store, "tradeoff", FULL, "seeds-5|frozen")
+    assert [study_scale(store, name) for name in ("curves", "pipelines", "scenarios")] == ["full"] * 3
+    assert study_scale(store, "continuous") == "laptop"
+    table = main_table(store)
+    shown = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["world"] for row in shown] == ["Asterix", "Freeway", "SpaceInvaders"]
+    assert {row["steps"] for row in shown} == {"10.0M × 5 seeds"}
+    assert {(row["FQE (sound)"].mean, row["log of FQE, PDIS and DR"]) for row in shown} == {(3.0, "all of training")}
+    finish(store, "continuous", FULL, "PPO")
+    assert study_scale(store, "continuous") == "full"
+    assert (study_scale(store, "mismatch"), study_scale(store, "families")) == ("paper", "laptop")
+
+
+def test_the_scale_of_a_report_is_its_own(tmp_path):
+    for name, scale in (("mismatch", "paper"), ("tradeoff", "laptop")):
+        file = tmp_path / name / "checks.json"
+        file.parent.mkdir()
+        file.write_text('{"checks": []}')
+        assert read_scale(file) == scale, "of a report of an earlier version"
+        file.write_text('{"scale": "full", "checks": []}')
+        assert read_scale(file) == "full"
 
 
 def test_the_assessments_of_the_results_can_be_read():

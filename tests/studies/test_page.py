@@ -135,6 +135,7 @@ def test_files(report):
         f"{figure}.{kind}" for figure in ("learning", "games") for kind in ("png", "svg")
     }
     said = json.loads((report.parent / "checks.json").read_text())
+    assert said["scale"] == "full"
     assert said["verdicts"] == {"does not hold": 1, "undecided": 1, "holds": 2}
     assert said["checks"][1]["interval"] == [-1.21, 2.49]
     assert said["checks"][2]["confidence"] == 0.99
@@ -375,7 +376,7 @@ def test_an_undecided_claim_says_how_many_seeds_would_decide_it():
     assert line in page(replace(EMPTY, checks=(open_,)))
     assert line not in page(replace(EMPTY, checks=(settled,)))
     many = replace(open_, seeds_needed=1001)
-    assert "more than 1000 seeds: no feasible number decides an effect of this size" in page(
+    assert "more than 1000 seeds would decide an effect of this size, which is not feasible" in page(
         replace(EMPTY, checks=(many,))
     )
     same = replace(open_, effect=0.0, interval=(0.0, 0.0), seeds_needed=1001, detectable=0.0)

@@ -1,6 +1,7 @@
 """Plans: what is left, and how long it may take, from finished jobs whose times are known."""
 
 import json
+import re
 
 import pytest
 
@@ -63,6 +64,14 @@ def test_the_most_similar_jobs_count_and_the_middle_one_of_them(store):
     assert total_hours([row]) == (0, 1)
 
 
+def test_another_network_tells_nothing(store):
+    keep(store, training("done"), 128.0, seconds=128.0)
+    listing = training("listing", **{"evaluator.network.kind": "listing"})
+    assert estimate(listing, known_timings(store)).seconds is None
+    keep(store, listing, 1280.0, seconds=1280.0)
+    assert estimate(listing, known_timings(store)).seconds == pytest.approx(1280.0)
+
+
 def test_an_interrupted_job_tells_how_long_training_takes_and_not_evaluation(store):
     keep(store, training("done"), 30.0, sittings=2, where={"processor": "another"}, seconds=128.0)
     found = estimate(training("new"), known_timings(store))
@@ -102,6 +111,32 @@ def test_the_command_lists_and_runs_nothing(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["hours_unknown_of"] == len(told["planned"]) == 24
     assert not list(tmp_path.iterdir())
+
+
+def test_the_plan_says_how_many_seeds_undecided_claims_need(tmp_path, capsys):
+    """From the report in the folder, whose scale is told: that of another one may stand there as a pilot."""
+    power = {"seeds": 3, "detectable": 1.0}
+    many = (("far", "undecided", 1001), ("near", "undecided", 12), ("settled", "holds", 2), ("some", "undecided", 101))
+    checks = [{"claim": claim, "verdict": verdict, "seeds_needed": needed} | power for claim, verdict, needed in many]
+    checks.append({"claim": "not measured", "verdict": "undecided", "seeds": None, "seeds_needed": None})
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "pipelines" / "checks.json").write_text(json.dumps({"scale": "laptop", "checks": checks}))
+    arguments = ["reproduce", "pipelines", "--scale", "full", "--out", str(tmp_path), "--plan"]
+    assert call(arguments) == 0
+    lines = [re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line[0] == "pipelines"] == [
+        ["pipelines", "laptop", "3", "12", "near"],
+        ["pipelines", "laptop", "3", "not feasible: 101", "some"],
+        ["pipelines", "laptop", "3", "not feasible: more than 1000", "far"],
+    ]
+    assert lines[-1][0].startswith(f"3 undecided claims, by the reports in {tmp_path}; 1 need at most 100 seeds.")
+    assert call([*arguments, "--json"]) == 0
+    claims = json.loads(capsys.readouterr().out)["claims"]
+    assert [(one["claim"], one["seeds_needed"], one["feasible"]) for one in claims] == [
+        ("far", 1001, False),
+        ("near", 12, True),
+        ("some", 101, False),
+    ]
 
 
 def test_nothing_left_is_said(tmp_path, capsys):

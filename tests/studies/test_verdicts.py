@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from evarl.studies.reports import MeanAndError
 from evarl.studies.verdicts import (
     bootstrap_bounds,
+    check_agrees,
     check_all_larger,
     check_falling,
     check_larger,
@@ -134,3 +137,54 @@ def test_the_number_of_comparisons_stands_beside_their_level():
     assert (found.verdict, found.parts, found.confidence) == ("undecided", 2, 0.975)
     clear = check_all_larger("a", "x", {"one": same, "two": dict(same)}, 0.5)
     assert (clear.verdict, clear.parts, clear.confidence) == ("holds", 1, 0.95)
+
+
+def test_what_is_exactly_equal_in_every_seed_is_not_below():
+    same, more = by_seed(1.0, 2.0, 3.0), by_seed(2.0, 3.1, 4.0)
+    check = check_larger("a below b", "b less a", same, same, "a note")
+    assert (check.verdict, check.effect, check.interval) == ("does not hold", 0.0, (0.0, 0.0))
+    assert check.note == "every difference is exactly 0: the two are equal; a note"
+    assert check_larger("a at least b", "q", same, same, equal="holds").verdict == "holds"
+    two = by_seed(1.0, 2.0)
+    assert check_larger("c", "q", two, two).verdict == "undecided", "two seeds may be equal by chance"
+    nearly = by_seed(1.0, 2.0, 3.0 + 1e-9)
+    assert check_larger("c", "q", nearly, same).verdict == "undecided"
+    check = check_all_larger("c", "q", {"a": more, "b": same}, same)
+    assert (check.verdict, check.quantity) == ("does not hold", "q; here of b")
+    low = by_seed(0.0, 1.0, 2.1)
+    assert check_all_larger("c", "q", {"a": low, "b": same}, same).effect == pytest.approx(-29 / 30), (
+        "worse is told first"
+    )
+    assert check_some_larger("c", "q", {"a": (low, same), "b": (same, same)}).verdict == "does not hold"
+    assert check_some_larger("c", "q", {"a": (more, same), "b": (same, same)}).verdict == "holds"
+    assert check_falling("c", "q", {"a": same, "b": same}).verdict == "undecided"
+
+
+def test_agreement_with_a_printed_mean():
+    """Ours 1, 2, 3: mean 2, s.e. 1/√3; with the same s.e. over 3 seeds Welch's degrees of freedom are 4, t = 2.776445."""
+    ours, error = by_seed(1.0, 2.0, 3.0), 3**-0.5
+    half = 2.776445 * (2 / 3) ** 0.5
+    check = check_agrees("c", "q", ours, MeanAndError(1.0, error), 3)
+    assert (check.verdict, check.effect, check.seeds) == ("undecided", 1.0, 3)
+    assert check.interval == pytest.approx((1 - half, 1 + half), abs=1e-5)
+    assert check_agrees("c", "q", ours, MeanAndError(2 + 1.01 * half, error), 3).verdict == "does not hold"
+    assert check_agrees("c", "q", ours, MeanAndError(2 + 0.99 * half, error), 3).verdict == "undecided"
+    assert "agreement cannot be shown" in check.note
+    assert check_agrees("c", "q", {0: 1.0}, MeanAndError(1.0, error), 3).interval is None
+    assert check_agrees("c", "q", {}, MeanAndError(1.0, error), 3).note == "not measured"
+
+
+def test_close_is_close_even_where_the_difference_is_clear():
+    """Printed −10 ± 0.1 over 30 seeds: ±2 is allowed, and the interval is some ±0.2 wide."""
+    for shift, verdict in (
+        (0.0, "holds"),
+        (1.5, "holds"),
+        (2.0, "does not hold"),
+        (-1.5, "holds"),
+        (-4.0, "does not hold"),
+    ):
+        ours = by_seed(*(-10 + shift + x for x in (-0.01, 0.0, 0.01)))
+        check = check_agrees("c", "q", ours, MeanAndError(-10.0, 0.1), 30)
+        assert check.verdict == verdict
+        assert check.interval[1] - check.effect == pytest.approx(stats.t.ppf(0.975, 30) * 0.1, rel=0.1)
+        assert "cannot be shown" not in check.note

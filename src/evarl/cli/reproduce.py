@@ -57,7 +57,8 @@ class Reproduce:
     report_only: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Run nothing: write the report of the jobs that are finished, which names those that are missing."""
     plan: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Run nothing: list the jobs that are not finished, with the hours that finished ones in the folder let expect."""
+    """Run nothing: list the jobs that are not finished, with the hours that finished ones in the folder let expect, and how many
+    seeds would decide the claims that the reports there, of whichever scale, left undecided."""
     check: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Compute a seed of a finished condition once more, both chosen by chance, and compare: the same bits on the same machine
     with the same versions and source, elsewhere within the spread over seeds. Exits with 1 if it differs."""
@@ -109,7 +110,7 @@ def run(arguments: list[str]) -> int:
     store.check()
     jobs = [job for one in chosen for job in one.jobs(scale)]
     if command.plan:
-        return show_plan(jobs, store, command.json)
+        return show_plan(jobs, [one.name for one in chosen], store, command.json)
     if command.check:
         return show_check(jobs, store, command.random_seed, command.seeds_checked, command.json)
     if command.workers is not None and command.address is None:

@@ -14,24 +14,40 @@ from evarl.studies.jobs import Job, Store
 
 if TYPE_CHECKING:
     from evarl.studies.check import Checked
+    from evarl.studies.findings import OpenClaim
     from evarl.studies.plan import PlannedCondition
 
 COLUMNS = ("condition", "jobs", "seeds", "steps of a seed", "hours", "MB of log", "hours estimated from")
 
 
-def show_plan(jobs: list[Job], store: Store, as_json: bool) -> int:
-    """Print the unfinished jobs by condition, with their estimated time; returns the exit code."""
+CLAIM_COLUMNS = ("study", "scale", "seeds", "seeds to decide", "undecided claim")
+
+
+def show_plan(jobs: list[Job], studies: list[str], store: Store, as_json: bool) -> int:
+    """Print the unfinished jobs by condition, with their estimated time, and the open claims; returns the exit code."""
+    from evarl.studies.findings import open_claims
     from evarl.studies.plan import plan, total_hours
 
-    rows = plan(jobs, store)
+    rows, claims = plan(jobs, store), open_claims(store.folder, studies)
     hours, unknown = total_hours(rows)
     if as_json:
-        planned = [dataclasses.asdict(row) for row in rows]
-        print(json.dumps({"out": str(store.folder), "planned": planned, "hours": hours, "hours_unknown_of": unknown}))
+        told = {"planned": [dataclasses.asdict(row) for row in rows], "hours": hours, "hours_unknown_of": unknown}
+        print(json.dumps({"out": str(store.folder)} | told | {"claims": [dataclasses.asdict(one) for one in claims]}))
         return 0
-    if not rows:
+    if rows:
+        _print_jobs(rows, store)
+    else:
         print("nothing: all jobs are finished")
-        return 0
+    if claims:
+        _print_claims(claims, store)
+    return 0
+
+
+def _print_jobs(rows: "list[PlannedCondition]", store: Store) -> None:
+    """Print the unfinished jobs, and the hours of all together."""
+    from evarl.studies.plan import total_hours
+
+    hours, unknown = total_hours(rows)
     table = PlainTable(*COLUMNS)
     for row in rows:
         table.add_row(*_cells(row))
@@ -42,7 +58,23 @@ def show_plan(jobs: list[Job], store: Store, as_json: bool) -> int:
         f"Estimates are from finished jobs in {plain_text(str(store.folder))}: training in proportion to seeds × steps, "
         "evaluation to seeds, compilation once a job. A log is deleted when its job is finished."
     )
-    return 0
+
+
+def _print_claims(claims: "list[OpenClaim]", store: Store) -> None:
+    """Print how many seeds would decide the claims that are undecided, the least number first."""
+    from evarl.studies.power import FEASIBLE, WANTED, told
+
+    table = PlainTable(*CLAIM_COLUMNS)
+    for one in sorted(claims, key=lambda one: one.seeds_needed):
+        table.add_row(one.study, one.scale, str(one.seeds), told(one.seeds_needed), one.claim)
+    print()
+    print_table(table)
+    feasible = sum(one.feasible for one in claims)
+    print(
+        f"\n{len(claims)} undecided claims, by the reports in {plain_text(str(store.folder))}; {feasible} need at most "
+        f"{FEASIBLE} seeds. Seeds decide with a chance of {100 * WANTED:.0f} % if the observed effects were the true ones, which "
+        "is optimistic: effects that look large in few seeds are smaller on average."
+    )
 
 
 def _cells(row: "PlannedCondition") -> tuple[str, ...]:

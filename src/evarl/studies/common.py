@@ -18,9 +18,10 @@ from evarl.studies.conditions import (
     short_name,
 )
 from evarl.studies.jobs import Job, Store
+from evarl.studies.off_policy import ALL, RECENT, as_in_paper, by_part
 from evarl.studies.reports import Cell, ClaimCheck, ReportFigure, ReportTable
 from evarl.studies.scales import Family, StudyScale
-from evarl.studies.verdicts import check_all_larger, check_larger
+from evarl.studies.verdicts import check_larger
 
 KINDS = ("start", "visited")
 """Kinds of states at which predictors are evaluated."""
@@ -87,21 +88,9 @@ def _errors_table(worlds: ResultsByWorld, kind: str) -> ReportTable:
         f"Return: true mean discounted return over the start states. All other columns: mean absolute error at {kind} "
         "states against Monte-Carlo truth, mean ± standard error over seeds; the least in bold."
     )
+    if any(RECENT in by_part(results) for results, _ in found):
+        note += f" Off-policy estimates are from the log of the {RECENT}; another table has those from {ALL}."
     return ReportTable(f"errors-{kind}", f"Errors at {kind} states", head, tuple(rows), note, frozenset(best))
-
-
-def check_below_methods(
-    evaluated: ConditionResults, asked: ConditionResults, about: str, methods: Sequence[str], kind: str
-) -> ClaimCheck:
-    """The claim that the evaluator's error is below that of every off-policy method.
-
-    `evaluated` are the results of the evaluator's policies, `asked` those of the policies the methods are asked about.
-    """
-    which = "(FQE: greedy, Huber)" if "fqe-greedy-huber" in methods else "(FQE: sound)"
-    claim = f"{evaluated.world}, {about}: evaluator MAE below every OPE baseline {which}, at {kind} states"
-    theirs = {LABELS[method]: asked.mae(kind, LABELS[method]) for method in methods}
-    quantity = "MAE of the best baseline less that of the evaluator"
-    return check_all_larger(claim, quantity, theirs, evaluated.mae(kind))
 
 
 def check_below_passive(aware: ConditionResults, ordinary: ConditionResults, kind: str, about: str = "") -> ClaimCheck:
@@ -161,8 +150,9 @@ def trade_figure(worlds: ResultsByWorld, kind: str = "visited") -> ReportFigure 
 
 
 def errors_figure(worlds: ResultsByWorld, kind: str) -> ReportFigure | None:
-    """Errors of all predictors, a panel for each condition."""
-    panels = {f"{one.world}, β = {one.condition.beta:g}": one.errors(kind) for rows in worlds.values() for one in rows}
+    """Errors of all predictors, a panel for each condition; off-policy estimates from all of training where there are some."""
+    shown = [as_in_paper(one) for rows in worlds.values() for one in rows]
+    panels = {f"{one.world}, β = {one.condition.beta:g}{log}": one.errors(kind) for log, one in shown}
     caption = f"Mean absolute error at {kind} states, with standard errors over seeds; the evaluator's is coloured."
     return figures.bars(f"errors-{kind}", caption, panels, "MAE", (EVALUATOR,)) if panels else None
 

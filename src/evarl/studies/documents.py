@@ -1,26 +1,35 @@
 """Tables of the committed results in README.md, docs/reproduce.md, docs/studies.md and docs/findings.md.
 
-`make results` calls `python -m evarl.studies.documents`.
+`make results` asks `python -m evarl.studies.documents STUDY` for the scale at which it writes the report of a study, and
+`python -m evarl.studies.documents` writes the pages. Games and robots are each shown at scale `full` as soon as all of their
+worlds have results of ordinary training and of EvA-RL there, and at `laptop` until then.
 """
 
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from evarl.report.markdown import fill_page
 from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, families, study
 from evarl.studies.catalogue.held_out import best_table
 from evarl.studies.common import results_by_world, with_mode
-from evarl.studies.conditions import mean_and_error, ratio
-from evarl.studies.findings import certificates_table, claims_table, numbers_table, read_checks
+from evarl.studies.conditions import ConditionResults, mean_and_error, ratio
+from evarl.studies.findings import certificates_table, claims_table, numbers_table, read_checks, read_scale
 from evarl.studies.jobs import Store
+from evarl.studies.off_policy import RECENT, by_part
 from evarl.studies.reports import Cell, ReportTable
-from evarl.studies.scales import LAPTOP, PAPER
+from evarl.studies.scales import FULL, LAPTOP, PAPER, Family, ScaleName, StudyScale
 from evarl.studies.tables import markdown
 
 FOLDER = Path("results/reproduce")
 CERTIFICATES = Path(__file__).parents[3] / "results" / "benchmarks" / "certificates.json"
-SCALES = {"mismatch": "paper", "tabular": "paper"}
-"""Scales of the committed results; those of the others are `laptop`."""
+AT_PAPER = ("mismatch", "tabular")
+"""Studies whose committed results are at scale `paper`."""
+SHOWN = dict.fromkeys(("tradeoff", "ope-on-eva", "pipelines", "curves", "scenarios"), "minatar") | {
+    "continuous": "brax"
+}
+"""The family of worlds that decides at which scale a study is shown."""
 COLUMNS = {
     "critic": "critic",
     "FQE (sound)": "FQE",
@@ -31,19 +40,46 @@ COLUMNS = {
 """Predictors beside the evaluator, by their names in docs/reproduce.md."""
 
 
+def family_scale(store: Store, name: str) -> StudyScale:
+    """The scale at which a family of worlds is shown."""
+    family: Family = getattr(FULL, name)
+    known = [_main(everything, family) for everything in results_by_world(store, family).values()]
+    return FULL if len(known) == len(family.worlds) and all(a.rows and b.rows for a, b in known) else LAPTOP
+
+
+def study_scale(store: Store, study: str) -> ScaleName:
+    """The scale at which the report of a study is written."""
+    if study in AT_PAPER:
+        return "paper"
+    return family_scale(store, SHOWN[study]).name if study in SHOWN else "laptop"
+
+
+def _main(everything: Sequence[ConditionResults], family: Family) -> tuple[ConditionResults, ConditionResults]:
+    """Ordinary training, and EvA-RL with the smallest β."""
+    return with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", family.betas[0])
+
+
 def main_table(store: Store) -> ReportTable:
-    """A row for each world: return of ordinary training and EvA-RL, and the errors of the predictors at start states."""
+    """A row for each world: return of ordinary training and EvA-RL, and the errors of the predictors at start states.
+
+    Off-policy estimates are from all of training where they are there; a column says so, as soon as a world has them.
+    """
     rows: list[tuple[Cell, ...]] = []
-    for family in (PAPER.navigation, LAPTOP.minatar, LAPTOP.brax):
+    logs: list[str] = []
+    for family in (PAPER.navigation, family_scale(store, "minatar").minatar, family_scale(store, "brax").brax):
         for everything in results_by_world(store, family).values():
-            beta = family.betas[0]
-            ordinary, aware = with_mode(everything, "passive", 0.0), with_mode(everything, "colearned", beta)
+            ordinary, aware = _main(everything, family)
             if ordinary.rows and aware.rows:
+                part, logged = next(iter(by_part(aware).items()))
+                logs.append(part)
                 steps = f"{aware.curves['steps'][-1] / 1e6:.1f}M × {len(aware.rows)} seeds"
                 measured = [ordinary.returns(), aware.returns(), aware.mae("start"), ordinary.mae("start")]
-                measured += [aware.mae("start", predictor) for predictor in COLUMNS.values()]
-                rows.append((aware.world, steps, f"{beta:g}", *map(mean_and_error, measured)))
+                measured += [logged.mae("start", predictor) for predictor in COLUMNS.values()]
+                rows.append((aware.world, steps, f"{family.betas[0]:g}", *map(mean_and_error, measured)))
     head = ("world", "steps", "β", "return, ordinary", "return, EvA-RL", "evaluator", "passive evaluator", *COLUMNS)
+    if any(logs):
+        head = (*head, "log of FQE, PDIS and DR")
+        rows = [(*row, part or RECENT) for row, part in zip(rows, logs, strict=True)]
     return ReportTable("main", "", head, tuple(rows))
 
 
@@ -79,7 +115,7 @@ def verdict_table(folder: Path) -> ReportTable:
         if os.path.lexists(file):
             verdicts = [str(check["verdict"]) for check in read_checks(file)]
             counts = [verdicts.count(verdict) for verdict in ("holds", "does not hold", "undecided")]
-            rows.append((name, SCALES.get(name, "laptop"), *counts))
+            rows.append((name, read_scale(file), *counts))
     return ReportTable("verdicts", "", ("result", "scale", "hold", "do not hold", "undecided"), tuple(rows))
 
 
@@ -111,20 +147,23 @@ def finding_blocks(folder: Path) -> dict[str, str]:
     """Contents of the marked places of docs/findings.md, by name: claims and controls by study, and other numbers."""
     store, found = Store(folder), {}
     for name in (*PAPER_STUDIES, "families"):
-        checks = read_checks(folder / name / "checks.json")
+        file = folder / name / "checks.json"
+        checks = read_checks(file)
         for kind, chosen in (("claims", False), ("controls", True)):
             table = claims_table(checks, chosen)
             if table.rows:
-                found[f"{kind}-{name}"] = f"Scale `{SCALES.get(name, 'laptop')}`.\n\n{_rows(table)}"
+                found[f"{kind}-{name}"] = f"Scale `{read_scale(file)}`.\n\n{_rows(table)}"
     return found | {
-        "numbers": _rows(numbers_table(store, LAPTOP, PAPER)),
+        "numbers": _rows(numbers_table(store, family_scale(store, "brax"), PAPER)),
         "families": _rows(families_table(folder)),
         "held-out": _rows(best_table(LAPTOP, store)),
         "certificates": _rows(certificates_table(CERTIFICATES)),
     }
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and len(sys.argv) > 1:
+    print(study_scale(Store(FOLDER), sys.argv[1]))
+elif __name__ == "__main__":
     fill_page(Path("README.md"), blocks(FOLDER))
     fill_page(Path("docs/reproduce.md"), paper_blocks(FOLDER))
     fill_page(Path("docs/studies.md"), study_blocks(FOLDER))

@@ -1,6 +1,8 @@
 """Tables of docs/findings.md: claims with what was measured, numbers of the paper beside ours, and certificates."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,22 @@ from evarl.errors import FileError
 from evarl.storage.plain import read_json
 from evarl.studies.catalogue import continuous, mismatch
 from evarl.studies.jobs import Store
-from evarl.studies.power import told
-from evarl.studies.reports import Cell, MeanAndError, ReportTable
+from evarl.studies.power import FEASIBLE, told
+from evarl.studies.reports import CONTROL, Cell, MeanAndError, ReportTable
 from evarl.studies.scales import StudyScale
 from evarl.studies.tables import interval, number
 
-CONTROL = " (a control the paper does not show)"
-"""Part of the claims about controls."""
 ROLLOUTS = (50, 200, 1000)
 """Rollouts of the certificates of a mean return."""
+
+
+OLDER = {"mismatch": "paper", "tabular": "paper"}
+"""Scales of reports of earlier versions, which did not store them; those of the others are `laptop`."""
+
+
+def read_scale(file: Path) -> str:
+    """The scale of the report that the file is beside."""
+    return str(read_json(file).get("scale") or OLDER.get(file.parent.name, "laptop"))
 
 
 def read_checks(file: Path) -> list[dict[str, Any]]:
@@ -27,6 +36,36 @@ def read_checks(file: Path) -> list[dict[str, Any]]:
         return [{**check, "verdict": check["verdict"]} for check in read_json(file)["checks"]]
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(f"{file}: is not a list of checks; write it again with `evarl reproduce`") from error
+
+
+@dataclass(frozen=True)
+class OpenClaim:
+    """A claim that a report left undecided, and how many seeds would decide it."""
+
+    study: str
+    scale: str
+    """Of the report."""
+    claim: str
+    seeds: int
+    seeds_needed: int
+    feasible: bool
+    """Whether anybody may run so many."""
+
+
+def open_claims(folder: Path, studies: Sequence[str]) -> list[OpenClaim]:
+    """The undecided claims of the reports in a folder, with the seeds that they need by the variance that was observed.
+
+    Studies without a report have none.
+    """
+    found = []
+    for name in studies:
+        file = folder / name / "checks.json"
+        for check in read_checks(file) if os.path.lexists(file) else ():
+            if check["verdict"] == "undecided" and check.get("seeds_needed") is not None:
+                needed = int(check["seeds_needed"])
+                open_ = OpenClaim(name, read_scale(file), check["claim"], check["seeds"], needed, needed <= FEASIBLE)
+                found.append(open_)
+    return found
 
 
 def claims_table(checks: Sequence[dict[str, Any]], controls: bool) -> ReportTable:

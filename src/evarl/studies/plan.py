@@ -27,11 +27,15 @@ class Kind:
     world: str
     mode: str
     """Kind of evaluator, `passive` for one beside ordinary training, and the algorithm; only of training."""
+    network: str = ""
+    """Of the evaluator, where it is not the preset's: some take twenty times as long as others."""
 
     def likeness(self, other: "Kind") -> str | None:
         """What both share, in words; None if one says nothing of the other."""
         if self == other:
             return "world and kind"
+        if self.network != other.network:
+            return None
         if (self.task, self.world) == (other.task, other.world):
             return "world"
         return "family" if (self.task, self.family) == (other.task, other.family) else None
@@ -140,7 +144,8 @@ def kind_of(task: str, settings: dict[str, Any], label: str) -> Kind:
     if task == "train":
         passive = not changes.get("beta") and changes.get("evaluator_mode") != "frozen"
         mode = f"{'passive' if passive else changes.get('evaluator_mode')}, {changes.get('agent.algorithm', 'a2c')}"
-    return Kind(task, settings.get("preset", label), changes.get("world", label), mode)
+    network = changes.get("evaluator.network.kind", "")
+    return Kind(task, settings.get("preset", label), changes.get("world", label), mode, network)
 
 
 def size_of(task: str, settings: dict[str, Any]) -> Size:

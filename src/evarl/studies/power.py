@@ -25,7 +25,9 @@ WANTED = 0.8
 MOST = 1000
 """Largest number of seeds that is looked at."""
 ENDLESS = MOST + 1
-"""Stands for every number of seeds above `MOST`: no feasible number."""
+"""Stands for every number of seeds above `MOST`."""
+FEASIBLE = 100
+"""Largest number of seeds that anybody may run: five times the paper's in the games."""
 
 
 def power(effect: float, seeds: int, confidence: float = 0.95) -> float:
@@ -101,10 +103,19 @@ def seeds_for_some(parts: Iterable[np.ndarray], strict: float) -> int:
     return min(above) if above else max(seeds_needed(part) for part in parts)
 
 
-def told(seeds: int) -> str:
+def counted(seeds: int) -> str:
     """A number of seeds as words.
 
-    >>> told(12), told(ENDLESS)
+    >>> counted(12), counted(ENDLESS)
     ('12', 'more than 1000')
     """
     return f"more than {MOST}" if seeds > MOST else str(seeds)
+
+
+def told(seeds: int) -> str:
+    """A number of seeds for a table, with a mark where nobody may run so many.
+
+    >>> told(12), told(101), told(ENDLESS)
+    ('12', 'not feasible: 101', 'not feasible: more than 1000')
+    """
+    return counted(seeds) if seeds <= FEASIBLE else f"not feasible: {counted(seeds)}"

@@ -7,6 +7,10 @@ Verdict = Literal["holds", "does not hold", "undecided"]
 """A claim is undecided where the confidence interval contains both answers."""
 
 
+CONTROL = " (a control the paper does not show)"
+"""Part of the claims about controls."""
+
+
 @dataclass(frozen=True)
 class MeanAndError:
     """A mean over seeds (or trials) and its standard error, where there is one."""
@@ -53,7 +57,7 @@ class ClaimCheck:
     """In one sentence, with the condition it is about."""
     verdict: Verdict
     effect: float | None
-    """The quantity that decides; positive effects speak for the claim."""
+    """The quantity that decides; positive effects speak for the claim, or effects near 0 where it is one of agreement."""
     interval: tuple[float, float] | None
     """Confidence interval of the effect."""
     quantity: str

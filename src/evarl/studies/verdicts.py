@@ -3,6 +3,9 @@
 One claim is one hypothesis. Where it has several parts that must all be true (below *every* baseline, never rising over
 *all* steps of β), it holds only if each part does at the full level (an intersection–union test needs no correction), and
 it fails if one part fails at the level divided by the number of parts. The part that decides is shown, with its interval.
+
+Where two conditions are exactly equal in every seed, and there are three seeds or more, the interval is the point 0: "below" and
+"above" do not hold, "at least" and "at most" hold. "Not rising" stays undecided, since a fall is asked for as well.
 """
 
 import itertools
@@ -10,24 +13,36 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from scipy import stats
 
 from evarl.stats import bootstrap_interval, t_interval
 from evarl.studies.power import detectable, seeds_for_all, seeds_for_some
-from evarl.studies.reports import ClaimCheck, Verdict
+from evarl.studies.reports import ClaimCheck, MeanAndError, Verdict
+from evarl.studies.tables import text
 
 Values = Mapping[int, float]
 """By seed; empty where nothing was measured."""
 
 CONFIDENCE = 0.95
+FEWEST = 3
+"""Seeds in which differences that are all exactly 0 decide a claim."""
+EQUAL = "every difference is exactly 0: the two are equal"
+AGREES = 0.2
+"""Share of a printed number that ours may differ by, to agree with it."""
 
 
-def check_larger(claim: str, quantity: str, one: Values, other: Values | float, note: str = "") -> ClaimCheck:
-    """The claim that `one` is above `other` on average: the paired difference over seeds, with Student's interval."""
+def check_larger(
+    claim: str, quantity: str, one: Values, other: Values | float, note: str = "", equal: Verdict = "does not hold"
+) -> ClaimCheck:
+    """The claim that `one` is above `other` on average: the paired difference over seeds, with Student's interval.
+
+    `equal` is the verdict where both are exactly equal in every seed: for claims of "at least" and "at most", `holds`.
+    """
     differences = paired_differences(one, other)
     if differences is None:
         return _undecided(claim, quantity, "too few seeds" if one and other else "not measured", note)
     parts = {quantity: differences}
-    return replace(_decide(claim, parts, parts, note), baseline=_size(one, other))
+    return replace(_decide(claim, parts, parts, note, equal), baseline=_size(one, other))
 
 
 def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], other: Values | float) -> ClaimCheck:
@@ -36,7 +51,7 @@ def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], othe
     known = {name: part for name, part in parts.items() if part is not None}
     if not known or len(known) < len(parts):
         return _undecided(claim, quantity, "too few seeds, or not all measured")
-    found = _decide(claim, known, known)
+    found = _decide(claim, known, known, equal="does not hold")
     deciding = found.quantity.removeprefix(f"{quantity}; here of ")
     return replace(found, baseline=_size(ones[deciding], other))
 
@@ -47,7 +62,7 @@ def check_some_larger(
     """The claim that in at least one of several pairs the first is above the second.
 
     It holds if that is so in one pair at the level divided by the number of pairs (Bonferroni), and fails if the opposite is
-    so in every pair at the full level. The pair that speaks most for the claim is reported.
+    so in every pair at the full level, or both are exactly equal. The pair that speaks most for the claim is reported.
     """
     parts = {name: paired_differences(*pair) for name, pair in pairs.items()}
     known = {f"{quantity}; here of {name}": part for name, part in parts.items() if part is not None}
@@ -71,7 +86,7 @@ def _some(claim: str, known: Mapping[str, np.ndarray], note: str) -> ClaimCheck:
     best = max(passing, key=lambda name: passing[name].low)
     failing = {name: t_interval(part, CONFIDENCE) for name, part in known.items()}
     nearest = max(failing, key=lambda name: failing[name].high)
-    if passing[best].low <= 0 and failing[nearest].high < 0:
+    if passing[best].low <= 0 and all(failing[name].high < 0 or _equal(part) for name, part in known.items()):
         found = failing[nearest]
         return ClaimCheck(claim, "does not hold", found.estimate, (found.low, found.high), nearest, CONFIDENCE, note)
     found, verdict = passing[best], "holds" if passing[best].low > 0 else "undecided"
@@ -95,6 +110,33 @@ def check_falling(claim: str, quantity: str, steps: dict[str, Values]) -> ClaimC
     if len(known) < len(falls):
         return _undecided(claim, overall, "too few seeds")
     return replace(_decide(claim, {overall: known[overall]}, known), baseline=_size(steps[last], steps[first]))
+
+
+def check_agrees(claim: str, quantity: str, ours: Values, printed: MeanAndError, seeds: int) -> ClaimCheck:
+    """The claim that a mean over our seeds agrees with a mean that is printed with its standard error, over so many seeds.
+
+    The effect is ours less the printed one, 0 where they agree, with Welch's interval, in which both standard errors enter. It
+    holds if the whole interval lies within ±20 % of the printed number, that is, if the two are shown to be as close as that;
+    otherwise it does not hold if 0 is outside of the interval, that is, if they are shown to differ.
+    """
+    if len(ours) < 2 or printed.standard_error is None:
+        return _undecided(claim, quantity, "too few seeds" if ours else "not measured")
+    values = np.array(list(ours.values()), np.float64)
+    mine, theirs = float(values.var(ddof=1)) / len(values), printed.standard_error**2
+    freedom = (mine + theirs) ** 2 / (mine**2 / (len(values) - 1) + theirs**2 / (seeds - 1))
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * (mine + theirs) ** 0.5
+    effect, allowed = float(values.mean()) - printed.mean, AGREES * abs(printed.mean)
+    verdict: Verdict = "undecided"
+    if abs(effect) + half <= allowed:
+        verdict = "holds"
+    elif abs(effect) > half:
+        verdict = "does not hold"
+    note = f"agrees within ±{allowed:.3g}, which is {AGREES:.0%} of {text(printed)}"
+    least = float(stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1)) * printed.standard_error
+    if least > allowed:
+        note += f"; the printed standard error alone makes the interval ±{least:.2g}, so that agreement cannot be shown"
+    bounds = (effect - half, effect + half)
+    return ClaimCheck(claim, verdict, effect, bounds, quantity, note=note, seeds=len(values))  # without an axis from 0
 
 
 def bootstrap_bounds(one: Values, other: Values, resamples: int = 10_000) -> tuple[float, float] | None:
@@ -122,11 +164,22 @@ def lowered_by_share(values: Values, share: float) -> Values:
 
 
 def _decide(
-    claim: str, required: Mapping[str, np.ndarray], forbidden: Mapping[str, np.ndarray], note: str = ""
+    claim: str,
+    required: Mapping[str, np.ndarray],
+    forbidden: Mapping[str, np.ndarray],
+    note: str = "",
+    equal: Verdict = "undecided",
 ) -> ClaimCheck:
-    """The verdict on required and forbidden parts, with the number of seeds and what they can decide."""
+    """The verdict on required and forbidden parts, with the number of seeds and what they can decide.
+
+    `equal` is the verdict where a required part is exactly 0 in every seed, if nothing else decides.
+    """
     strict = 1 - (1 - CONFIDENCE) / len(forbidden)
     found = _judged(claim, required, forbidden, note)
+    level = next((name for name, part in required.items() if _equal(part)), None)
+    if found.verdict == "undecided" and level is not None and equal != "undecided":
+        told = f"{EQUAL}; {note}" if note else EQUAL
+        found = ClaimCheck(claim, equal, 0.0, (0.0, 0.0), level, CONFIDENCE, told)
     deciding = {**required, **forbidden}[found.quantity]
     return replace(
         found,
@@ -157,6 +210,11 @@ def _judged(
     found, level = (passing[weakest], CONFIDENCE) if holds else (failing[weakest], strict)
     count = 1 if holds else len(forbidden)
     return ClaimCheck(claim, verdict, found.estimate, (found.low, found.high), weakest, level, note, parts=count)
+
+
+def _equal(differences: np.ndarray) -> bool:
+    """Whether what is compared is exactly equal in every seed, of enough seeds."""
+    return len(differences) >= FEWEST and not differences.any()
 
 
 def _size(one: Values, other: Values | float) -> float | None:

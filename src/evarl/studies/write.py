@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from evarl.report.templates import render
 from evarl.storage.files import write_bytes
-from evarl.studies.power import MOST, told
+from evarl.studies.power import FEASIBLE, counted
 from evarl.studies.reports import Cell, ClaimCheck, MeanAndError, ReportTable, StudyReport, Verdict
 from evarl.studies.tables import csv, interval, markdown, number, numeric, sort_value, text
 
@@ -110,7 +110,9 @@ def _checks(report: StudyReport) -> str:
         | {"interval": check.interval and [*map(_finite, check.interval)]}
         for check in report.checks
     ]
-    record = {"name": report.name, "title": report.title, "verdicts": verdicts(report), "checks": checks}
+    scale = str(report.about.get("scale", "")).partition(":")[0]
+    about = {"name": report.name, "title": report.title, "scale": scale, "verdicts": verdicts(report)}
+    record = about | {"checks": checks}
     return json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -163,9 +165,9 @@ def power_text(check: ClaimCheck) -> str:
     if check.detectable == 0 and check.effect == 0:
         return "undecided; every difference is 0, which no number of seeds decides"
     size = "an effect of this size" if check.parts == 1 else f"effects of the sizes of all {check.parts}"
-    many = f"{told(check.seeds_needed)} seeds would decide {size}"
-    if check.seeds_needed > MOST:
-        many = f"{told(check.seeds_needed)} seeds: no feasible number decides {size}"
+    many = f"{counted(check.seeds_needed)} seeds would decide {size}"
+    if check.seeds_needed > FEASIBLE:
+        many += ", which is not feasible"
     return f"undecided; {many}; {check.seeds} seeds decide one of {number(check.detectable)} or more"
 
 

@@ -131,6 +131,7 @@ def _checks(world: str, place: Place, rows: dict[str, ConditionResults]) -> list
             f"return of {AUTOMATIC}, less that of {BY_HAND} lowered by {100 * KEPT_RETURN:g} %",
             known(returns, AUTOMATIC),
             lowered_by_share(known(returns, BY_HAND), KEPT_RETURN),
+            equal="holds",
         ),
         check_larger(
             f"{world}: with a target of {place.target:g} the error ends below it",

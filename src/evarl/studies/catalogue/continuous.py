@@ -1,10 +1,14 @@
 """`continuous`: ordinary training with off-policy evaluation against EvA-RL with its evaluator, in three Brax robots."""
 
-from evarl.evaluation.predictors import EVALUATOR
+from collections.abc import Iterator
+
+from evarl.evaluation.predictors import CRITIC, EVALUATOR, ZEROED
+from evarl.ope.registry import LABELS
 from evarl.studies.catalogue.pipelines import compared
 from evarl.studies.common import KINDS, families_of, results_by_world, training_jobs, with_mode
-from evarl.studies.conditions import mean_and_error, ratio
+from evarl.studies.conditions import ConditionResults, mean_and_error, ratio
 from evarl.studies.jobs import Store
+from evarl.studies.off_policy import as_in_paper
 from evarl.studies.reports import Cell, MeanAndError, ReportTable, StudyResults
 from evarl.studies.scales import StudyScale
 
@@ -21,6 +25,8 @@ NUMBERS = {
 """The paper's mean absolute errors and their standard errors."""
 RATIOS = {"HalfCheetah": (1.052, 0.005), "Reacher": (1.000, 0.001), "Ant": (0.999, 0.004)}
 """The paper's returns of EvA-RL over those of ordinary training."""
+GREEDY = LABELS["fqe-greedy-huber"]
+"""Fitted Q evaluation in the convention that has errors as large as the paper's."""
 jobs = training_jobs("brax", "brax_ppo", frozen=False)  # `curves` has those with a frozen evaluator
 
 
@@ -41,20 +47,11 @@ def beside(scale: StudyScale, store: Store) -> ReportTable:
     for everything in results_by_world(store, *families_of(scale, "brax", "brax_ppo")).values():
         ordinary = with_mode(everything, "passive", 0.0)
         aware = with_mode(everything, "colearned", scale.brax.betas[0])
-        name, numbers = aware.world, NUMBERS.get(aware.world, {})
-        for label, predictor, one, printed in (
-            ("ordinary training, FQE (greedy, Huber)", "FQE, greedy-huber", ordinary, numbers.get("FQE")),
-            ("ordinary training, FQE (sound)", "FQE", ordinary, None),
-            ("ordinary training, PDIS", "PDIS", ordinary, numbers.get("PDIS")),
-            ("ordinary training, DR", "DR", ordinary, numbers.get("DR")),
-            ("ordinary training, critic", "critic", ordinary, None),
-            ("ordinary training, passive evaluator", EVALUATOR, ordinary, None),
-            ("EvA-RL, critic", "critic", aware, None),
-            ("EvA-RL, evaluator without Ξ", "evaluator, Ξ zeroed", aware, None),
-            ("EvA-RL, evaluator", EVALUATOR, aware, numbers.get(EVALUATOR)),
-        ):
-            errors = [mean_and_error(one.mae(kind, predictor)) for kind in KINDS]
-            rows.append((name, f"MAE: {label}", MeanAndError(*printed) if printed else None, *errors))
+        name = aware.world
+        rows += [
+            (name, f"MAE: {label}", printed, *(mean_and_error(one.mae(kind, predictor)) for kind in KINDS))
+            for label, predictor, one, printed in _compared(ordinary, aware, NUMBERS.get(name, {}))
+        ]
         if ordinary.rows and aware.rows:
             ours = ratio(aware.returns(), ordinary.returns())
             theirs = MeanAndError(*RATIOS[name]) if name in RATIOS else None
@@ -67,3 +64,20 @@ def beside(scale: StudyScale, store: Store) -> ReportTable:
         "Mean ± standard error over seeds. The ratio of returns is that of true discounted returns, each averaged over seeds "
         "before they are divided; its standard error is the jackknife's over pairs of seeds.",
     )
+
+
+def _compared(
+    ordinary: ConditionResults, aware: ConditionResults, numbers: dict[str, tuple[float, float]]
+) -> Iterator[tuple[str, str, ConditionResults, MeanAndError | None]]:
+    """Each predictor with its label, the results it is found in and the paper's number, if there is one."""
+    printed = {name: MeanAndError(*number) for name, number in numbers.items()}
+    log, logged = as_in_paper(ordinary)
+    yield f"ordinary training, FQE (greedy, Huber){log}", GREEDY, logged, printed.get("FQE")
+    yield f"ordinary training, FQE (sound){log}", "FQE", logged, None
+    yield f"ordinary training, PDIS{log}", "PDIS", logged, printed.get("PDIS")
+    yield f"ordinary training, DR{log}", "DR", logged, printed.get("DR")
+    yield "ordinary training, critic", CRITIC, ordinary, None
+    yield "ordinary training, passive evaluator", EVALUATOR, ordinary, None
+    yield "EvA-RL, critic", CRITIC, aware, None
+    yield "EvA-RL, evaluator without Ξ", ZEROED, aware, None
+    yield "EvA-RL, evaluator", EVALUATOR, aware, printed.get(EVALUATOR)

@@ -102,12 +102,14 @@ def _checks(name: str, rows: dict[str, ConditionResults]) -> list[ClaimCheck]:
             f"{share:g} times the passive evaluator's MAE, less that of {MAIN}",
             allowed,
             aware.mae(SITE),
+            equal="holds",
         ),
         check_larger(
             f"{name}: at most {100 * KEPT_RETURN:g} % of the return is lost",
             f"return of {MAIN}, less that of passive training lowered by {100 * KEPT_RETURN:g} %",
             aware.returns(),
             lowered_by_share(passive.returns(), KEPT_RETURN),
+            equal="holds",
         ),
     ]
 

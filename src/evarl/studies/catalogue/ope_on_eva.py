@@ -1,8 +1,8 @@
 """`ope-on-eva`: the co-learned evaluator against off-policy evaluation of the same EvA-RL policies, in three MinAtar games.
 
-Off-policy methods get the deployment trajectories that EvA-RL training logged in its last updates. Fitted Q evaluation is
-fitted in two conventions: the sound one, and the one of a common library on logs like the paper's (greedy backup, Huber
-loss, time limits that end the value).
+Off-policy methods get the deployment trajectories that EvA-RL training logged: a sample of all of training, as in the paper, and
+as a control those of its last updates. Fitted Q evaluation is fitted in two conventions: the sound one, and the one of a common
+library on logs like the paper's (greedy backup, Huber loss, time limits that end the value).
 """
 
 from evarl.evaluation.predictors import WITHOUT
@@ -10,6 +10,7 @@ from evarl.studies import common
 from evarl.studies.common import KINDS, with_mode
 from evarl.studies.conditions import ConditionResults
 from evarl.studies.jobs import Store
+from evarl.studies.off_policy import checks_below_methods, log_tables
 from evarl.studies.reports import ClaimCheck, StudyResults
 from evarl.studies.scales import StudyScale
 from evarl.studies.verdicts import check_all_larger
@@ -31,7 +32,7 @@ def results(scale: StudyScale, store: Store) -> StudyResults:
     aware = {world: [one for one in rows if one.condition.beta > 0] for world, rows in worlds.items()}
     return StudyResults(
         checks=tuple(checks),
-        tables=common.errors_tables(worlds),
+        tables=(*common.errors_tables(worlds), *log_tables(aware, KINDS)),
         figures=(
             *(common.errors_figure({world: rows[:1] for world, rows in aware.items() if rows}, kind) for kind in KINDS),
             common.predictions_figure(worlds),
@@ -45,7 +46,7 @@ def _checks(rows: list[ConditionResults], beta: float) -> list[ClaimCheck]:
     checks = []
     for kind in KINDS:
         for methods in (AS_IN_PAPER, SOUND):
-            checks.append(common.check_below_methods(aware, aware, f"β = {beta:g}", methods, kind))
+            checks += checks_below_methods(aware, aware, f"β = {beta:g}", methods, kind)
         checks.append(
             check_all_larger(
                 f"{aware.world}, β = {beta:g}: evaluator MAE below every predictor that does not see the assessment, at "

@@ -10,6 +10,7 @@ from evarl.studies.catalogue.tradeoff import LOST
 from evarl.studies.common import KINDS, with_mode
 from evarl.studies.conditions import ConditionResults
 from evarl.studies.jobs import Store
+from evarl.studies.off_policy import checks_below_methods, log_tables
 from evarl.studies.reports import ClaimCheck, StudyResults
 from evarl.studies.scales import Family, StudyScale
 from evarl.studies.verdicts import check_larger, lowered_by_share
@@ -35,7 +36,7 @@ def compared(store: Store, family: Family, *variants: Family) -> StudyResults:
     shown = {world: [one for one in rows if one.condition.beta in (0.0, beta)] for world, rows in worlds.items()}
     return StudyResults(
         checks=tuple(check for rows in worlds.values() for check in _checks(rows, beta, "tis" in family.methods)),
-        tables=common.errors_tables(worlds),
+        tables=(*common.errors_tables(worlds), *log_tables(worlds, KINDS)),
         figures=(
             common.trade_figure(worlds),
             *(common.errors_figure(shown, kind) for kind in KINDS),
@@ -56,12 +57,13 @@ def _checks(rows: list[ConditionResults], beta: float, with_tis: bool) -> list[C
             f"return of EvA-RL less that of ordinary training, plus {LOST:.0%} of its size",
             aware.returns(),
             lowered_by_share(ordinary.returns(), LOST),
+            equal="holds",
         )
     ]
     for kind in KINDS:
         for methods in (AS_IN_PAPER, SOUND):
             used = [method for method in methods if with_tis or method != "tis"]
             policy = f"{about}, methods on the ordinary policy"
-            found.append(common.check_below_methods(aware, ordinary, policy, used, kind))
+            found += checks_below_methods(aware, ordinary, policy, used, kind)
         found.append(common.check_below_passive(aware, ordinary, kind, f"{aware.world}, {about}: "))
     return found

@@ -88,6 +88,7 @@ def _check(world: str, one: ConditionResults) -> ClaimCheck:
         f"{MOST:g} × MAE of FQE, less that of the evaluator",
         allowed,
         one.mae("start"),
+        equal="holds",
     )
 
 

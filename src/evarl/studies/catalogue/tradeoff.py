@@ -58,6 +58,7 @@ def _checks(rows: list[ConditionResults], betas: tuple[float, ...]) -> list[Clai
                 f"return less the baseline's, plus {LOST:.0%} of its size",
                 aware.returns(),
                 lowered_by_share(baseline.returns(), LOST),
+                equal="holds",
             )
         )
         checks += [
