@@ -18,7 +18,7 @@ from evarl.studies.conditions import (
 )
 from evarl.studies.jobs import Job, Store
 from evarl.studies.reports import Cell, ClaimCheck, ReportTable, StudyResults
-from evarl.studies.scales import Family, StudyScale
+from evarl.studies.scales import FITTING, OWN_VALUES, Family, StudyScale
 from evarl.studies.verdicts import check_larger
 
 TITLE = "Targets where batches cut episodes: the critic's values follow, or the evaluator's own"
@@ -34,9 +34,6 @@ BEFORE, AFTER = "critic's values", "own values"
 MOST = 1.5
 """Largest allowed ratio of the evaluator's error to that of fitted Q evaluation."""
 FQE = LABELS["fqe"]
-OWN_VALUES: dict[str, Any] = {"evaluator.bootstrap": "evaluator", "evaluator.truncation": "bootstrap"}
-FITTING: dict[str, Any] = {"evaluator.policies": 25, "evaluator.batch_size": 1000, "evaluator.final_steps": 3000}
-"""Size of the memory, and how long the evaluator is fitted to it."""
 
 
 def jobs(scale: StudyScale) -> list[Job]:
