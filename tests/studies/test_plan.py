@@ -139,6 +139,17 @@ def test_the_plan_says_how_many_seeds_undecided_claims_need(tmp_path, capsys):
     ]
 
 
+def test_only_some_jobs_are_planned(tmp_path, capsys):
+    """Those whose names contain a word, with what they need; a word that is in no name is refused with the names."""
+    arguments = ["reproduce", "tradeoff", "--scale", "full", "--out", str(tmp_path), "--plan", "--json", "--only"]
+    assert call([*arguments, "freeway-frozen-0.1", "asterix-passive"]) == 0
+    planned = {row["condition"]: row["jobs"] for row in json.loads(capsys.readouterr().out)["planned"]}
+    needed = {"asterix-assessment": 1, "freeway-assessment": 1, "freeway-pretraining": 1}
+    assert planned == {"freeway-frozen-0.1": 2, "asterix-passive-0": 2} | needed
+    assert call([*arguments, "reacher"]) == 2
+    assert "only: no job is called reacher; there are asterix-passive-0-seeds-0-4-" in capsys.readouterr().err
+
+
 def test_nothing_left_is_said(tmp_path, capsys):
     (job,) = study("tabular").jobs(LAPTOP)
     keep(Store(tmp_path), job, 1.0)

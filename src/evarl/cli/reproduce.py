@@ -46,6 +46,9 @@ class Reproduce:
     """Seeds of each condition; the scale's own number when not given."""
     seeds_per_job: int | None = None
     """Seeds of one job beyond the scale's own seeds, whose jobs stay as they are; smaller jobs are finished and kept sooner."""
+    only: tuple[str, ...] = ()
+    """Run, plan or check only the jobs whose names contain one of these words, such as reacher, and those that they need; the
+    report is of all that are finished."""
     engine: Literal["local", "ray"] = "local"
     """Where jobs run: in processes on this machine, or on a Ray cluster (pip install 'evarl[ray]')."""
     workers: int | None = None
@@ -108,7 +111,7 @@ def run(arguments: list[str]) -> int:
     scale = _scale(command, chosen)
     store = Store(Path(command.out or f"runs/reproduce-{command.scale}").absolute())
     store.check()
-    jobs = [job for one in chosen for job in one.jobs(scale)]
+    jobs = _wanted([job for one in chosen for job in one.jobs(scale)], command.only)
     if command.plan:
         return show_plan(jobs, [one.name for one in chosen], store, command.json)
     if command.check:
@@ -147,6 +150,15 @@ def _scale(command: Reproduce, chosen: list[Study]) -> StudyScale:
         trained = [job for one in chosen for job in one.jobs(with_seeds(scale, 1)) if job.task == "train"]
         check_reproduction(command.seeds, len(trained))
     return with_seeds(scale, command.seeds, command.seeds_per_job)
+
+
+def _wanted(jobs: list[Job], words: tuple[str, ...]) -> list[Job]:
+    """The jobs whose names contain one of the words; all if there are none."""
+    found = [job for job in jobs if not words or any(word in job.name for word in words)]
+    if not found:
+        names = ", ".join(dict.fromkeys(job.name for job in jobs))
+        raise InputError(f"only: no job is called {' or '.join(words)}; there are {names}")
+    return found
 
 
 def _run_jobs(command: Reproduce, jobs: list[Job], store: Store) -> dict[str, str]:
