@@ -42,7 +42,8 @@ class PPO(ActorCritic):
 
         def one_pass(state: AgentState, key: Key) -> tuple[AgentState, Metrics]:
             if minibatches == 1:
-                return self._gradient_step(state, *rows, weights)
+                minibatch, critic_batch = rows
+                return self._gradient_step(state, minibatch, critic_batch, weights)
             return jax.lax.scan(one_step, state, jax.random.permutation(key, size).reshape(minibatches, -1))
 
         state, metrics = jax.lax.scan(one_pass, state, jax.random.split(key, self.config.ppo.epochs))
