@@ -36,9 +36,9 @@ from fractions import Fraction
 from math import ceil, floor
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import betaincc  # scipy.stats takes as long to import as everything else here
 
 from evarl.errors import InputError
 from evarl.stats import inputs
@@ -97,7 +97,14 @@ def order_index(rollouts: int, alpha: float = 0.05, delta: float = 0.05) -> int:
             f"returns: there are {rollouts}; must be at least {least} for alpha {alpha:g} and delta {delta:g}"
         )
     # The distribution function increases, so k is the number of values that are at most δ.
-    return int(np.sum(stats.binom.cdf(np.arange(rollouts), rollouts, alpha) <= delta))
+    return int(np.sum(binomial_cdf(np.arange(rollouts), rollouts, alpha) <= delta))
+
+
+def binomial_cdf(
+    successes: Int[np.ndarray, "..."] | int, trials: int, probability: float
+) -> Float[np.ndarray, "..."] | np.floating:
+    """P(X ≤ k) of X ~ Binomial(n, p) for k < n, as 1 − I_p(k + 1, n − k)."""
+    return betaincc(np.asarray(successes) + 1.0, trials - np.asarray(successes), probability)
 
 
 def least_rollouts(alpha: float = 0.05, delta: float = 0.05) -> int:
@@ -110,7 +117,7 @@ def least_rollouts(alpha: float = 0.05, delta: float = 0.05) -> int:
     inputs.check_level("delta", delta)
     guess = max(1, int(np.log(delta) / np.log1p(-alpha)) - 1)
     # The same function as in `order_index`, so that rounding cannot make them disagree.
-    return next(n for n in range(guess, guess + 4) if stats.binom.cdf(0, n, alpha) <= delta)
+    return next(n for n in range(guess, guess + 4) if binomial_cdf(0, n, alpha) <= delta)
 
 
 def conformal_bound(
