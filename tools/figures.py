@@ -4,6 +4,7 @@ PICTURES says what each is made of. Without arguments all but `crossing.gif` are
 `make figures ARGS=crossing.gif`.
 """
 
+import functools
 import json
 import subprocess
 import sys
@@ -28,12 +29,12 @@ class Picture(NamedTuple):
     quick: bool = True
 
 
-def scaling() -> bytes:
-    """The figures of `make bench-scaling`, drawn anew."""
+def scaling(name: str) -> bytes:
+    """The figures of `make bench-scaling` in results/benchmarks, drawn anew."""
     from benchmarks.scaling import _whole, series
     from benchmarks.scaling_figure import figure
 
-    sweeps = json.loads((ROOT / "results" / "benchmarks" / "scaling.json").read_text())["sweeps"]
+    sweeps = json.loads((ROOT / "results" / "benchmarks" / name).read_text())["sweeps"]
     return figure({name: series(_whole(points)) for name, points in sweeps.items()})
 
 
@@ -59,7 +60,12 @@ def crossing() -> bytes:
 PICTURES = {
     "docs/crossing.gif": Picture("two trainings, by `make demo`", crossing, quick=False),
     "docs/report.png": Picture("results/reproduce/mismatch/report.html, in Chromium", report),
-    "docs/scaling.png": Picture("results/benchmarks/scaling.json, of `make bench-scaling`", scaling),
+    **{
+        f"docs/{name}.png": Picture(
+            f"results/benchmarks/{name}.json, of `make bench-scaling`", functools.partial(scaling, f"{name}.json")
+        )
+        for name in ("scaling", "scaling-games")
+    },
     "results/reproduce/gradients/return-against-error.png": Picture("job files, by `make results`", None),
 }
 """Every picture that a document shows."""

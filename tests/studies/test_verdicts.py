@@ -132,7 +132,7 @@ def test_effects_know_what_they_are_compared_with():
 
 
 def test_the_number_of_comparisons_stands_beside_their_level():
-    same = {seed: 1.0 + 0.01 * (-1) ** seed for seed in range(6)}
+    same = {seed: 1.0 + 0.2 * (-1) ** seed for seed in range(6)}
     found = check_all_larger("a", "x", {"one": same, "two": dict(same)}, 1.0)
     assert (found.verdict, found.parts, found.confidence) == ("undecided", 2, 0.975)
     clear = check_all_larger("a", "x", {"one": same, "two": dict(same)}, 0.5)
@@ -148,7 +148,8 @@ def test_what_is_exactly_equal_in_every_seed_is_not_below():
     two = by_seed(1.0, 2.0)
     assert check_larger("c", "q", two, two).verdict == "undecided", "two seeds may be equal by chance"
     nearly = by_seed(1.0, 2.0, 3.0 + 1e-9)
-    assert check_larger("c", "q", nearly, same).verdict == "undecided"
+    assert check_larger("c", "q", nearly, same).note == "an advantage of less than 10% (0.2) is none"
+    assert check_larger("c", "q", nearly, same, equal="holds").verdict == "undecided"
     check = check_all_larger("c", "q", {"a": more, "b": same}, same)
     assert (check.verdict, check.quantity) == ("does not hold", "q; here of b")
     low = by_seed(0.0, 1.0, 2.1)
@@ -158,6 +159,38 @@ def test_what_is_exactly_equal_in_every_seed_is_not_below():
     assert check_some_larger("c", "q", {"a": (low, same), "b": (same, same)}).verdict == "does not hold"
     assert check_some_larger("c", "q", {"a": (more, same), "b": (same, same)}).verdict == "holds"
     assert check_falling("c", "q", {"a": same, "b": same}).verdict == "undecided"
+
+
+def test_an_advantage_of_less_than_a_tenth_is_none():
+    """Differences −0.1, 0, 0.1: mean 0 ± 4.302653 · 0.1/√3 = 0.248414, so that it matters whether a tenth is more than that."""
+    wide, other = by_seed(2.4, 2.5, 2.6), by_seed(2.5, 2.5, 2.5)
+    check = check_larger("c", "q", wide, other, "a note")
+    assert (check.verdict, check.confidence) == ("does not hold", 0.95)
+    assert check.interval == pytest.approx((-0.248414, 0.248414), abs=1e-5)
+    assert check.note == "an advantage of less than 10% (0.25) is none; a note"
+    lower = {seed: value - 0.1 for seed, value in wide.items()}, {seed: value - 0.1 for seed, value in other.items()}
+    assert check_larger("c", "q", *lower).verdict == "undecided", "a tenth of 2.4 is less than 0.2484"
+    small = by_seed(2.51, 2.511, 2.512)
+    assert check_larger("c", "q", small, other).verdict == "holds", "an interval above 0 comes first"
+    pair = {0: 2.4, 1: 2.6}
+    assert check_larger("c", "q", pair, {0: 2.5, 1: 2.5}).verdict == "undecided"
+    equal = check_larger("at least", "q", wide, other, equal="holds")
+    assert equal.verdict == "undecided", "what may be a tenth lower has its tenth in the numbers that are compared"
+
+
+def test_one_of_several_advantages_that_is_too_small_fails_the_claim():
+    """At the level of each of two parts: t of 0.9875 with 2 degrees of freedom is 6.205347, 0.1/√3 of it 0.358266."""
+    wide, far = by_seed(3.5, 3.6, 3.7), by_seed(9.0, 9.5, 10.0)
+    found = check_all_larger("c", "q", {"near": wide, "far": far}, 3.6)
+    assert (found.verdict, found.quantity, found.confidence, found.parts) == (
+        "does not hold",
+        "q; here of near",
+        0.975,
+        2,
+    )
+    assert found.interval == pytest.approx((-0.358266, 0.358266), abs=1e-5)
+    less = by_seed(3.4, 3.5, 3.6)
+    assert check_all_larger("c", "q", {"near": less, "far": far}, 3.5).verdict == "undecided", "0.358 is more than 0.35"
 
 
 def test_agreement_with_a_printed_mean():

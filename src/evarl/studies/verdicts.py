@@ -6,6 +6,9 @@ it fails if one part fails at the level divided by the number of parts. The part
 
 Where two conditions are exactly equal in every seed, and there are three seeds or more, the interval is the point 0: "below" and
 "above" do not hold, "at least" and "at most" hold. "Not rising" stays undecided, since a fall is asked for as well.
+
+"Below" and "above" do not hold either where the interval shows that the difference is less than a tenth of what is compared with:
+so small an advantage is none, by the same tenth that "close to" and "nearly" allow. An interval above 0 comes first.
 """
 
 import itertools
@@ -27,6 +30,8 @@ CONFIDENCE = 0.95
 FEWEST = 3
 """Seeds in which differences that are all exactly 0 decide a claim."""
 EQUAL = "every difference is exactly 0: the two are equal"
+NEGLIGIBLE = 0.1
+"""Share of what is compared with that an advantage must exceed to be one."""
 AGREES = 0.2
 """Share of a printed number that ours may differ by, to agree with it."""
 
@@ -41,8 +46,9 @@ def check_larger(
     differences = paired_differences(one, other)
     if differences is None:
         return _undecided(claim, quantity, "too few seeds" if one and other else "not measured", note)
-    parts = {quantity: differences}
-    return replace(_decide(claim, parts, parts, note, equal), baseline=_size(one, other))
+    parts, least = {quantity: differences}, {quantity: NEGLIGIBLE * (_size(other, one) or 0.0)}
+    found = _decide(claim, parts, parts, note, equal, least if equal == "does not hold" else {})
+    return replace(found, baseline=_size(one, other))
 
 
 def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], other: Values | float) -> ClaimCheck:
@@ -51,7 +57,8 @@ def check_all_larger(claim: str, quantity: str, ones: Mapping[str, Values], othe
     known = {name: part for name, part in parts.items() if part is not None}
     if not known or len(known) < len(parts):
         return _undecided(claim, quantity, "too few seeds, or not all measured")
-    found = _decide(claim, known, known, equal="does not hold")
+    least = {f"{quantity}; here of {name}": NEGLIGIBLE * (_size(other, one) or 0.0) for name, one in ones.items()}
+    found = _decide(claim, known, known, equal="does not hold", least=least)
     deciding = found.quantity.removeprefix(f"{quantity}; here of ")
     return replace(found, baseline=_size(ones[deciding], other))
 
@@ -169,10 +176,12 @@ def _decide(
     forbidden: Mapping[str, np.ndarray],
     note: str = "",
     equal: Verdict = "undecided",
+    least: Mapping[str, float] | None = None,
 ) -> ClaimCheck:
     """The verdict on required and forbidden parts, with the number of seeds and what they can decide.
 
-    `equal` is the verdict where a required part is exactly 0 in every seed, if nothing else decides.
+    `equal` is the verdict where a required part is exactly 0 in every seed, if nothing else decides. With `least`, the claim does
+    not hold if a required part is shown to be below this number, which is not a relevant difference.
     """
     strict = 1 - (1 - CONFIDENCE) / len(forbidden)
     found = _judged(claim, required, forbidden, note)
@@ -180,6 +189,8 @@ def _decide(
     if found.verdict == "undecided" and level is not None and equal != "undecided":
         told = f"{EQUAL}; {note}" if note else EQUAL
         found = ClaimCheck(claim, equal, 0.0, (0.0, 0.0), level, CONFIDENCE, told)
+    if found.verdict == "undecided" and least:
+        found = _negligible(claim, required, least, note) or found
     deciding = {**required, **forbidden}[found.quantity]
     return replace(
         found,
@@ -212,15 +223,33 @@ def _judged(
     return ClaimCheck(claim, verdict, found.estimate, (found.low, found.high), weakest, level, note, parts=count)
 
 
+def _negligible(
+    claim: str, required: Mapping[str, np.ndarray], least: Mapping[str, float], note: str
+) -> ClaimCheck | None:
+    """The claim does not hold if a required part is shown to be below its least relevant difference; None if none is."""
+    strict = 1 - (1 - CONFIDENCE) / len(required)
+    intervals = {name: t_interval(part, strict) for name, part in required.items()}
+    small = {name: one for name, one in intervals.items() if len(required[name]) >= FEWEST and one.high < least[name]}
+    if not small:
+        return None
+    clearest = min(small, key=lambda name: small[name].high - least[name])
+    found, why = small[clearest], f"an advantage of less than {NEGLIGIBLE:.0%} ({least[clearest]:.3g}) is none"
+    bounds, count = (found.low, found.high), len(required)
+    told = f"{why}; {note}" if note else why
+    return ClaimCheck(claim, "does not hold", found.estimate, bounds, clearest, strict, told, parts=count)
+
+
 def _equal(differences: np.ndarray) -> bool:
     """Whether what is compared is exactly equal in every seed, of enough seeds."""
     return len(differences) >= FEWEST and not differences.any()
 
 
-def _size(one: Values, other: Values | float) -> float | None:
+def _size(one: Values | float, other: Values | float) -> float | None:
     """The mean size of what is compared with, over the seeds that both have; None where it is 0 or not measured."""
     if isinstance(other, int | float):
         return abs(float(other)) or None
+    if isinstance(one, int | float):
+        one = dict.fromkeys(other, float(one))
     shared = sorted(one.keys() & other.keys())
     return (abs(float(np.mean([other[seed] for seed in shared]))) or None) if shared else None
 
