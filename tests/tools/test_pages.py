@@ -116,8 +116,10 @@ def test_every_picture_of_the_documents_is_made_by_a_command():
     assert kept <= shown
 
 
-def test_the_picture_of_growth_is_that_of_its_figures():
-    drawn, kept = (imread(io.BytesIO(x)) for x in (figures.scaling(), (ROOT / "docs" / "scaling.png").read_bytes()))
+@pytest.mark.parametrize("name", ["scaling", "scaling-games"])
+def test_the_picture_of_growth_is_that_of_its_figures(name):
+    files = figures.scaling(f"{name}.json"), (ROOT / "docs" / f"{name}.png").read_bytes()
+    drawn, kept = (imread(io.BytesIO(x)) for x in files)
     assert drawn.shape == kept.shape
     assert np.abs(drawn - kept).mean() < 0.01, (
         "`make figures` draws it anew"
