@@ -98,3 +98,14 @@ def test_fitted_values_come_with_errors_and_a_warning_where_nothing_was_logged()
     assert (one.state_values[:6] < inside[:, 1]).all()
     assert one.state_support[:6].min() > 0.1 > 0.02 > one.state_support[6:].max()
     assert any("V is extrapolated at 2 of 8 states" in note for note in one.warnings)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.float32])
+def test_observations_at_other_steps_are_other_points_whatever_their_type(dtype):
+    """A pair of observation and step that is logged is at distance 0; steps do not become numbers of the observations' type."""
+    observation = np.zeros((40, 300, 2), dtype)
+    observation[:, 150:, 1] = 1
+    found = support(
+        TIMED, log_of(observation), np.array([[0, 0], [0, 1]], dtype), np.array([140, 290]), np.random.default_rng(0)
+    )
+    np.testing.assert_array_equal(found.distance, 0.0)

@@ -8,7 +8,7 @@ was drawn like the logged ones. A fitted function extrapolates at other states, 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt8
 
 from evarl.ope.dataset import LoggedData
 from evarl.ope.fqe_table import levels_of
@@ -121,10 +121,12 @@ def pool_of(
     rng: np.random.Generator,
 ) -> tuple[tuple[np.ndarray, np.ndarray], Int[np.ndarray, " P"], Int[np.ndarray, " M"]]:
     """Distinct observations with their steps, the trajectory of each if it is only one (−1 if not), and the row of each step."""
-    flat = seen.reshape(len(seen), -1)
-    keys = np.concatenate([flat, step[:, None].astype(flat.dtype)], axis=1) if timed else np.ascontiguousarray(flat)
-    keys = keys.astype(np.float32) if keys.dtype == bool else keys
-    whole = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.dtype.itemsize * keys.shape[1]))).reshape(-1)
+    flat = np.ascontiguousarray(seen.reshape(len(seen), -1))
+    parts = [np.packbits(flat, axis=1) if flat.dtype == bool else _bytes(flat)]
+    if timed:
+        parts.append(_bytes(np.asarray(step, np.int64)[:, None]))
+    keys = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    whole = keys.view(np.dtype((np.void, keys.shape[1]))).reshape(-1)
     _, first, row = np.unique(whole, return_index=True, return_inverse=True)
     low, high = np.full(len(first), len(seen)), np.full(len(first), -1)
     np.minimum.at(low, row, owner)
@@ -136,6 +138,10 @@ def pool_of(
         place[kept] = np.arange(POOL)
         first, sole, row = first[kept], sole[kept], place[row]
     return (seen[first], step[first]), sole, row.reshape(-1)
+
+
+def _bytes(rows: Shaped[np.ndarray, "M F"]) -> UInt8[np.ndarray, "M B"]:
+    return rows.view(np.uint8).reshape(len(rows), -1)
 
 
 def distances(points: Float[np.ndarray, "m D"], others: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "m n"]:
