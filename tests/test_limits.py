@@ -245,7 +245,7 @@ def test_three_million_seeds(capfd, tmp_path, monkeypatch):
         in capfd.readouterr().err
     )
     assert call(["reproduce", "mismatch", "--seeds", "3000000"]) == 2
-    assert "seeds: 3000000 is not allowed; a report of 6000000 runs takes at least 366 GiB" in capfd.readouterr().err
+    assert "seeds: 3000000 is not allowed; a report of 9000000 runs takes at least 549 GiB" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
