@@ -44,7 +44,10 @@ def conditions(family: Family, world: str) -> list[Condition]:
     kinds += [("colearned", beta, f"EvA-RL, β = {beta:g}") for beta in family.betas]
     if family.frozen:
         kinds += [("frozen", beta, f"frozen evaluator, β = {beta:g}") for beta in (0.0, *family.betas)]
-    changes, slug = _changes(family, world), _slug(world) + (f"-{family.variant.lower()}" if family.variant else "")
+    changes, slug = (
+        _changes(family, world),
+        _slug(world) + (f"-{family.variant.lower().replace(' ', '-')}" if family.variant else ""),
+    )
     return [
         condition(family, mode, changes | {"beta": beta}, label, f"{slug}-{mode}-{beta:g}")
         for mode, beta, label in kinds

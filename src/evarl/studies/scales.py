@@ -123,6 +123,8 @@ class StudyScale:
     """Random tabular MDPs."""
     families: dict[str, Family]
     """Families of worlds with a hidden context, by name; `states` is the number of sites."""
+    minatar_own: Family | None = None
+    """The games once more, with an evaluator whose own values follow where batches cut episodes; not at every scale."""
     brax_ppo: Family | None = None
     """The robots once more, with PPO where the paper has A2C; not at every scale."""
 
@@ -220,9 +222,10 @@ LAPTOP = replace(
 FULL_BRAX: dict[str, Any] = SHORT_BRAX | {"updates": 244, "assessment.base_updates": 75, "evaluator.warmup": 49}
 """5M steps; base policies see the share of Reacher's at `laptop`, and the warm-up is a fifth of training as there."""
 OWN_VALUES: dict[str, Any] = {"evaluator.bootstrap": "evaluator", "evaluator.truncation": "bootstrap"}
+OWN_VALUES_TO_THE_END: dict[str, Any] = {"evaluator.bootstrap": "evaluator"}
+"""The same where a value is a return up to the time limit, as in the games: a critic goes on beyond it."""
 FITTING: dict[str, Any] = {"evaluator.policies": 25, "evaluator.batch_size": 1000, "evaluator.final_steps": 3000}
-"""An evaluator whose own values follow where batches cut episodes, with a memory and a final fit that suit it: as in the preset
-`brax`, and in the study `targets`."""
+"""A memory and a final fit that suit own values, as in the preset `brax` and in the study `targets`."""
 FULL = replace(
     LAPTOP,
     name="full",
@@ -234,6 +237,10 @@ FULL = replace(
 )
 PPO_BRAX: dict[str, Any] = FULL_BRAX | OWN_VALUES | FITTING | {"agent.algorithm": "ppo"}
 """PPO, with 128 gradient steps for each of A2C's, and the evaluator that is more accurate on robots."""
+FULL = replace(
+    FULL,
+    minatar_own=replace(FULL.minatar, betas=(0.01,), frozen=False, changes=OWN_VALUES_TO_THE_END, variant="own values"),
+)
 FULL = replace(FULL, brax_ppo=replace(FULL.brax, betas=(5e-4,), frozen=False, changes=PPO_BRAX, variant="PPO"))
 
 FEW: tuple[str, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr")

@@ -22,13 +22,18 @@ PAPER = (
 )
 AS_IN_PAPER: tuple[str, ...] = ("fqe-greedy-huber", "tis", "pdis", "dr")
 SOUND: tuple[str, ...] = ("fqe", "tis", "pdis", "dr", "wpdis", "wdr")
-jobs = common.training_jobs("minatar", frozen=False)
+jobs = common.training_jobs("minatar", "minatar_own", frozen=False)
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Checks of the evaluator's error in every game and for every β."""
-    worlds = common.results_by_world(store, scale.minatar)
-    checks = [check for rows in worlds.values() for beta in scale.minatar.betas for check in _checks(rows, beta)]
+    worlds = common.results_by_world(store, *common.families_of(scale, "minatar", "minatar_own"))
+    checks = [
+        check
+        for rows in worlds.values()
+        for beta in sorted({one.condition.beta for one in rows} - {0.0})
+        for check in _checks(rows, beta)
+    ]
     aware = {world: [one for one in rows if one.condition.beta > 0] for world, rows in worlds.items()}
     return StudyResults(
         checks=tuple(checks),

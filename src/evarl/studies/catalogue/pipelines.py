@@ -21,12 +21,14 @@ PAPER = (
     "TIS, PDIS and DR have on the ordinary policy. (Figure only; 20 seeds, 10M steps.)"
 )
 
-jobs = common.training_jobs("minatar", frozen=False)  # the ordinary policies are those with a passive evaluator
+jobs = common.training_jobs(
+    "minatar", "minatar_own", frozen=False
+)  # the ordinary policies are those with a passive evaluator
 
 
 def results(scale: StudyScale, store: Store) -> StudyResults:
     """Checks, tables and figures of both pipelines in every game."""
-    return compared(store, scale.minatar)
+    return compared(store, *common.families_of(scale, "minatar", "minatar_own"))
 
 
 def compared(store: Store, family: Family, *variants: Family) -> StudyResults:
