@@ -77,24 +77,33 @@ def finish(store, study_name, scale, left_out):
             store.keep(job, {"result": {"seeds": rows, "curves": {"steps": [10_000_000]}}})
 
 
-def test_games_are_shown_at_the_full_scale_once_every_game_has_results_there(tmp_path):
+def test_studies_are_shown_at_the_full_scale_once_every_condition_has_results_there(tmp_path):
     store = Store(tmp_path)
     assert study_scale(store, "tradeoff") == study_scale(store, "continuous") == "laptop"
     finish(store, "tradeoff", LAPTOP, "seeds-5")
     finish(store, "tradeoff", FULL, "seeds-5|freeway")
     assert study_scale(store, "tradeoff") == "laptop"
     assert {row[1] for row in main_table(store).rows} == {"10.0M × 3 seeds"}
-    finish(store, "tradeoff", FULL, "seeds-5|freeway-passive")
+    finish(store, "tradeoff", FULL, "seeds-5|freeway-passive|freeway-frozen-0.1")
     assert study_scale(store, "tradeoff") == "laptop", "EvA-RL has nothing beside it"
     finish(store, "tradeoff", FULL, "seeds-5|frozen")
-    assert [study_scale(store, name) for name in ("curves", "pipelines", "scenarios")] == ["full"] * 3
-    assert study_scale(store, "continuous") == "laptop"
+    assert study_scale(store, "pipelines") == "laptop", "those with own values are missing"
     table = main_table(store)
     shown = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     assert [row["world"] for row in shown] == ["Asterix", "Freeway", "SpaceInvaders"]
     assert {row["steps"] for row in shown} == {"10.0M × 5 seeds"}
     assert {(row["FQE (sound)"].mean, row["log of FQE, PDIS and DR"]) for row in shown} == {(3.0, "all of training")}
-    finish(store, "continuous", FULL, "PPO")
+    finish(store, "pipelines", FULL, "seeds-5")
+    assert [study_scale(store, name) for name in ("pipelines", "ope-on-eva")] == ["full"] * 2
+    assert [row[0] for row in main_table(store).rows][3:] == [
+        f"{game}, own values" for game in ("Asterix", "Freeway", "SpaceInvaders")
+    ]
+    assert study_scale(store, "tradeoff") == "laptop", "frozen evaluators are missing"
+    finish(store, "tradeoff", FULL, "seeds-5")
+    assert (study_scale(store, "tradeoff"), study_scale(store, "curves")) == ("full", "laptop")
+    finish(store, "continuous", FULL, "ppo")
+    assert study_scale(store, "continuous") == "laptop"
+    finish(store, "continuous", FULL, "nothing")
     assert study_scale(store, "continuous") == "full"
     assert (study_scale(store, "mismatch"), study_scale(store, "families")) == ("paper", "laptop")
 

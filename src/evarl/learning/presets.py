@@ -195,11 +195,13 @@ WORLDS = {"navigation": "navigation", "crossing": "crossing", "brax": "brax", "g
 IN_THE_PAPER = ("navigation", "minatar", "brax")
 FITTED: dict[str, dict[str, Any]] = {
     "navigation": {"steps": 2, "every": 4, "batch_size": 256, "final_steps": 500},
+    "minatar": {"bootstrap": "evaluator"},
     "brax": {"bootstrap": "evaluator", "truncation": "bootstrap", "learning_rate": 1e-3}
     | {"policies": 25, "batch_size": 1000, "final_steps": 3000},
 }
 """How evaluators are fitted by default where that is more accurate than in the paper (docs/studies.md): in navigation fewer steps
-on larger batches, for robots the evaluator's own values where batches cut episodes; a final fit in both."""
+on larger batches, for games and robots the evaluator's own values where batches cut episodes (the critic's go on beyond the
+time limit, which ends the value of a game); a final fit in navigation and for robots."""
 ASSESSED: dict[str, dict[str, Any]] = {"navigation": {"world": None, "horizon": 15}}
 """Assessments that tell more about policies than the paper's: in navigation 15 steps among the obstacles, where the paper has
 three in an open field. With them odd policies are predicted or flagged (docs/studies.md)."""

@@ -1,8 +1,9 @@
 """Tables of the committed results in README.md, docs/reproduce.md, docs/studies.md and docs/findings.md.
 
 `make results` asks `python -m evarl.studies.documents STUDY` for the scale at which it writes the report of a study, and
-`python -m evarl.studies.documents` writes the pages. Games and robots are each shown at scale `full` as soon as all of their
-worlds have results of ordinary training and of EvA-RL there, and at `laptop` until then.
+`python -m evarl.studies.documents` writes the pages. A study of games or robots is shown at scale `full` as soon as each of its
+conditions has results there, and at `laptop` until then; in the table of all worlds, games or robots are as soon as ordinary
+training and EvA-RL have.
 """
 
 import os
@@ -13,11 +14,12 @@ from pathlib import Path
 from evarl.report.markdown import fill_page
 from evarl.studies.catalogue import OWN_STUDIES, PAPER_STUDIES, families, study
 from evarl.studies.catalogue.held_out import best_table
-from evarl.studies.common import results_by_world, with_mode
+from evarl.studies.common import families_of, results_by_world, with_mode
 from evarl.studies.conditions import ConditionResults, mean_and_error, ratio
 from evarl.studies.findings import certificates_table, claims_table, numbers_table, read_checks, read_scale
 from evarl.studies.jobs import Store
 from evarl.studies.off_policy import RECENT, by_part
+from evarl.studies.plan import SEEDS
 from evarl.studies.reports import Cell, ReportTable
 from evarl.studies.scales import FULL, LAPTOP, PAPER, Family, ScaleName, StudyScale
 from evarl.studies.tables import markdown
@@ -26,10 +28,8 @@ FOLDER = Path("results/reproduce")
 CERTIFICATES = Path(__file__).parents[3] / "results" / "benchmarks" / "certificates.json"
 AT_PAPER = ("mismatch", "tabular")
 """Studies whose committed results are at scale `paper`."""
-SHOWN = dict.fromkeys(("tradeoff", "ope-on-eva", "pipelines", "curves", "scenarios"), "minatar") | {
-    "continuous": "brax"
-}
-"""The family of worlds that decides at which scale a study is shown."""
+AT_FULL = ("tradeoff", "ope-on-eva", "pipelines", "curves", "scenarios", "continuous")
+"""Studies that are shown at scale `full` as soon as every condition has results there."""
 COLUMNS = {
     "critic": "critic",
     "FQE (sound)": "FQE",
@@ -47,11 +47,15 @@ def family_scale(store: Store, name: str) -> StudyScale:
     return FULL if len(known) == len(family.worlds) and all(a.rows and b.rows for a, b in known) else LAPTOP
 
 
-def study_scale(store: Store, study: str) -> ScaleName:
+def study_scale(store: Store, name: str) -> ScaleName:
     """The scale at which the report of a study is written."""
-    if study in AT_PAPER:
+    if name in AT_PAPER:
         return "paper"
-    return family_scale(store, SHOWN[study]).name if study in SHOWN else "laptop"
+    measured: dict[str, bool] = {}
+    for job in study(name).jobs(FULL):
+        condition = SEEDS.sub("", job.label)
+        measured[condition] = measured.get(condition, False) or store.finished(job)
+    return "full" if name in AT_FULL and all(measured.values()) else "laptop"
 
 
 def _main(everything: Sequence[ConditionResults], family: Family) -> tuple[ConditionResults, ConditionResults]:
@@ -66,7 +70,8 @@ def main_table(store: Store) -> ReportTable:
     """
     rows: list[tuple[Cell, ...]] = []
     logs: list[str] = []
-    for family in (PAPER.navigation, family_scale(store, "minatar").minatar, family_scale(store, "brax").brax):
+    games = families_of(family_scale(store, "minatar"), "minatar", "minatar_own")
+    for family in (PAPER.navigation, *games, family_scale(store, "brax").brax):
         for everything in results_by_world(store, family).values():
             ordinary, aware = _main(everything, family)
             if ordinary.rows and aware.rows:

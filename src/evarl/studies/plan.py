@@ -15,6 +15,8 @@ from evarl.storage.plain import read_json, unseal
 from evarl.studies.jobs import Job, Store, with_needs
 
 UNKNOWN = "not known"
+SEEDS = re.compile(r"-seeds-\d+-\d+$")
+"""What follows the condition in the label of a job."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def plan(jobs: list[Job], store: Store) -> list[PlannedCondition]:
     groups: dict[str, list[Job]] = {}
     for job in with_needs(jobs, store):
         if not store.finished(job):
-            groups.setdefault(re.sub(r"-seeds-\d+-\d+$", "", job.label), []).append(job)
+            groups.setdefault(SEEDS.sub("", job.label), []).append(job)
     return [_planned(name, group, timings) for name, group in groups.items()]
 
 
