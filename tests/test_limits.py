@@ -79,7 +79,7 @@ def check_all(base: TrainConfig, changes: dict[str, Any], world: Any) -> None:
 
 
 AWARE = {"beta": 0.05, "evaluator.network.kind": "listing", "evaluator_mode": "colearned", "agent.algorithm": "ppo"}
-AWARE |= {"assessment.select": "greedy", "evaluator.memory": "diverse"}
+AWARE |= {"assessment.select": "greedy", "evaluator.memory": "diverse", "evaluator.bootstrap": "critic"}
 HARMLESS = {
     "discount", "seed", "rollouts_per_start", "ramp", "max_shift", "beta", "beta_variance", "evaluator.warmup",
     "evaluator.transitions", "evaluator.every", "assessment.discount", "agent.gae_lambda", "agent.ppo.clip_range",
