@@ -35,7 +35,7 @@ def test_the_tables_of_the_documents_are_those_of_the_results(page, made):
 
 def test_the_sentence_of_the_readme_is_one_of_the_findings():
     readme, page = (" ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/findings.md"))
-    (quoted,) = re.findall("“(in no single world [^”]+)”", readme)
+    (quoted,) = re.findall("“(In no single world [^”]+)”", readme)
     assert quoted in page
 
 
