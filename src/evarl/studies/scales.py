@@ -221,9 +221,10 @@ LAPTOP = replace(
 
 FULL_BRAX: dict[str, Any] = SHORT_BRAX | {"updates": 244, "assessment.base_updates": 75, "evaluator.warmup": 49}
 """5M steps; base policies see the share of Reacher's at `laptop`, and the warm-up is a fifth of training as there."""
-OWN_VALUES: dict[str, Any] = {"evaluator.bootstrap": "evaluator", "evaluator.truncation": "bootstrap"}
 OWN_VALUES_TO_THE_END: dict[str, Any] = {"evaluator.bootstrap": "evaluator"}
-"""The same where a value is a return up to the time limit, as in the games: a critic goes on beyond it."""
+"""The evaluator's own values follow at cuts. A value is a return up to the time limit, as in the games."""
+OWN_VALUES: dict[str, Any] = OWN_VALUES_TO_THE_END | {"evaluator.truncation": "bootstrap"}
+"""They follow at the time limit too, as for robots."""
 FITTING: dict[str, Any] = {"evaluator.policies": 25, "evaluator.batch_size": 1000, "evaluator.final_steps": 3000}
 """A memory and a final fit that suit own values, as in the preset `brax` and in the study `targets`."""
 FULL = replace(
@@ -240,8 +241,8 @@ PPO_BRAX: dict[str, Any] = FULL_BRAX | OWN_VALUES | FITTING | {"agent.algorithm"
 FULL = replace(
     FULL,
     minatar_own=replace(FULL.minatar, betas=(0.01,), frozen=False, changes=OWN_VALUES_TO_THE_END, variant="own values"),
+    brax_ppo=replace(FULL.brax, betas=(5e-4,), frozen=False, changes=PPO_BRAX, variant="PPO"),
 )
-FULL = replace(FULL, brax_ppo=replace(FULL.brax, betas=(5e-4,), frozen=False, changes=PPO_BRAX, variant="PPO"))
 
 FEW: tuple[str, ...] = ("fqe", "fqe-greedy-huber", "pdis", "dr")
 """Off-policy methods at the scale `smoke`."""

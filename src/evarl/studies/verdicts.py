@@ -28,7 +28,7 @@ Values = Mapping[int, float]
 
 CONFIDENCE = 0.95
 FEWEST = 3
-"""Seeds in which differences that are all exactly 0 decide a claim."""
+"""Seeds that differences need to show that there is none, or a negligible one."""
 EQUAL = "every difference is exactly 0: the two are equal"
 NEGLIGIBLE = 0.1
 """Share of what is compared with that an advantage must exceed to be one."""
